@@ -11,12 +11,15 @@ KERNELS := $(wildcard timestone/kernel/*.pyx timestone/kernel/*.h mqtt_front/ker
 SIDE_BY_SIDE := --numprocesses auto --maxprocesses 4 --dist loadgroup
 FAST := not spark and not slow and not crash and not faults
 
+# Compiling every module in every process is most of the time of a short command. `clean` removes the files.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check lint format types unit crash fuzz sanitize faults soak bench docs wheel clean distclean
+.PHONY: help install demo test check lint style imports types prose format unit crash fuzz sanitize faults soak bench bench-micro docs notebooks man wheel sdist deb clean distclean
 MAKEFLAGS += --no-print-directory
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(INSTALLED) ## 200 devices -> MQTT -> log -> pipeline -> Parquet, and every count compared (DEMO_MESSAGES=100000)
 	@$(BIN)/python -m examples.demo --messages $(DEMO_MESSAGES)
@@ -24,26 +27,34 @@ demo: $(INSTALLED) ## 200 devices -> MQTT -> log -> pipeline -> Parquet, and eve
 test: $(INSTALLED) ## the whole test suite (TESTS="tests/cli -k serve" for a part of it)
 	@$(PYTEST) $(if $(TESTS),$(TESTS),$(SIDE_BY_SIDE))
 
-check: lint ## what to run before each commit: lint, then the tests without Spark, kills and broken disks
-	@$(PYTEST) -q -m "$(FAST)"
+check: lint ## what to run before each commit: lint, then the fast tests
+	@$(PYTEST) -q $(SIDE_BY_SIDE) -m "$(FAST)"
 
-lint: $(INSTALLED) types ## format, lint, types and who imports whom; changes nothing
+lint: style imports types prose ## format, lint, types, who imports whom, prose; changes nothing
+
+style: $(INSTALLED)
 	@$(BIN)/ruff format --check --quiet . || { echo "run: make format"; exit 1; }
 	@$(BIN)/ruff check --quiet .
+
+imports: $(INSTALLED)
 	@report=$$($(BIN)/lint-imports --no-logo) || { echo "$$report"; exit 1; }
+
+prose: $(INSTALLED)
+	@report=$$($(PYTEST) -q tests/house/test_plain_english.py tests/house/test_layout.py) || { echo "$$report"; exit 1; }
 
 types: $(INSTALLED) ## mypy --strict over all packages and tests
 	@mkdir -p build/names
 	@ln -sfn ../../cli build/names/timestone_cli
 	@ln -sfn ../../bench build/names/timestone_bench
 	@ln -sfn ../../pipeline build/names/timestone_pipeline
+	@ln -sfn ../../tiering build/names/timestone_tiering
 	@$(BIN)/mypy
 
 format: $(INSTALLED) ## rewrite the sources in the house format
 	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format .
 
-unit: $(INSTALLED) ## the fast tests without lint
-	@$(PYTEST) -q -m "$(FAST)"
+unit: $(INSTALLED) ## the tests without Spark, benchmarks, kills and broken disks
+	@$(PYTEST) -q $(SIDE_BY_SIDE) -m "$(FAST)"
 
 crash: $(INSTALLED) ## just the tests that kill processes and cut power (TIMESTONE_CRASH_ROUNDS=1000 for longer)
 	@$(PYTEST) -m crash $(TESTS)
@@ -55,7 +66,7 @@ faults: $(INSTALLED) ## just the tests in which the disk fails, fills up or flip
 LONG := TIMESTONE_SEED=$(or $(TIMESTONE_SEED),random) TIMESTONE_CRASH_ROUNDS=1000 TIMESTONE_POWER_LOSS_IMAGES=20 \
   TIMESTONE_SEQUENCE_LENGTH=4 TIMESTONE_CALLS_STEP=1 TIMESTONE_BITS=8 TIMESTONE_CATALOGUE_ROUNDS=1000 \
   TIMESTONE_MODEL_EXAMPLES=2000 TIMESTONE_SOAK_SECONDS=3600 TIMESTONE_SCALE_TOPICS=100000 TIMESTONE_SCALE_LOGS=5000 \
-  TIMESTONE_PIPELINE_SECONDS=600 TIMESTONE_PIPELINE_SOAK_S=3600
+  TIMESTONE_DELIVERY_KILLS=200 TIMESTONE_PIPELINE_SECONDS=600 TIMESTONE_PIPELINE_SOAK_S=3600
 soak: $(INSTALLED) ## 1,000 kill -9 rounds, all crash and fault tests with long settings, the pipeline for an hour: hours
 	@$(LONG) $(PYTEST) -q -s --timeout=0 tests/crash/test_kill.py -k random_moments
 	@$(LONG) $(PYTEST) -s --timeout=0 -m "crash or faults" $(TESTS)
@@ -65,25 +76,17 @@ fuzz: $(INSTALLED) ## random and broken MQTT, ten million inputs (TIMESTONE_FUZZ
 	@TIMESTONE_FUZZ_INPUTS=$${TIMESTONE_FUZZ_INPUTS:-10000000} TIMESTONE_SEED=$${TIMESTONE_SEED:-random} \
 	  $(PYTEST) --timeout 0 tests/mqtt_front/test_fuzz.py
 
-# Python itself is not built with the sanitizer, so that has to be loaded first; its own allocator would hide the borders of
-# small objects. Works on a copy: a kernel built like this loads nowhere else.
-SANITIZED := build/sanitize
 sanitize: $(INSTALLED) ## the compiled kernels under an address sanitizer, with their tests
-	@library=$$($${CC:-cc} -print-file-name=libasan.so); [ -e "$$library" ] || { \
-	  echo "no address sanitizer here: it comes with gcc, as libasan"; exit 1; }; \
-	rm -rf $(SANITIZED) && mkdir -p $(SANITIZED) && \
-	git ls-files -z --cached --others --exclude-standard | xargs -0 sh -c 'for one; do [ ! -e "$$one" ] || \
-	  cp --parents "$$one" $(SANITIZED); done' sh && \
-	python=$$PWD/$(BIN)/python && cd $(SANITIZED) && \
-	TIMESTONE_SANITIZE=1 $$python setup.py -q build_ext --inplace && \
-	{ ls timestone/kernel/_kernel.*.so mqtt_front/kernel/_kernel.*.so >/dev/null 2>&1 || { \
-	  echo "the kernels were not compiled, so there is nothing to look at: $(BIN)/python -m pip install cython"; exit 1; }; } && \
-	LD_PRELOAD="$$library" ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc $$python -m pytest -q --capture=sys -p no:cacheprovider \
-	  tests/timestone/kernel/test_loops.py tests/timestone/kernel/test_pure.py tests/timestone/kernel/test_open_records.py tests/timestone/writing/test_write_batch.py \
-	  tests/mqtt_front/kernel/test_loops.py tests/mqtt_front/kernel/test_publish_fast_path.py tests/mqtt_front/kernel/test_topic_cache.py tests/mqtt_front/net/test_poller.py tests/mqtt_front/codec/test_scan.py tests/mqtt_front/codec/test_frame.py
+	@.ci/sanitize
 
 bench: $(INSTALLED) ## how fast the engine is on this machine's disk
 	@$(BIN)/timestone bench segment-throughput
+
+# MICRO="--benchmark-json=bench/micro/stored.json" stores a run, MICRO="-k compression" chooses rows.
+STORED := $(wildcard bench/micro/stored.json)
+bench-micro: $(INSTALLED) ## the engine call by call with pytest-benchmark, beside the stored run (MICRO="-k log")
+	@$(PYTEST) -q bench/micro $(STORED:%=--benchmark-compare=%) --benchmark-columns=min,median,iqr,rounds \
+	  --benchmark-max-time=0.3 --benchmark-warmup=on --benchmark-warmup-iterations=100 $(MICRO)
 
 docs: $(VENV)/.docs ## build the documentation as a site in build/site; links are checked
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet && echo "build/site/index.html"
@@ -92,8 +95,27 @@ $(VENV)/.docs: pyproject.toml | $(INSTALLED)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
 	@touch $@
 
+man: $(INSTALLED) ## build man pages and shell completion in build/share; man checks the pages
+	@rm -rf build/share && $(BIN)/python -m timestone_cli.share_files build/share
+	@command -v man >/dev/null || { echo "man is not installed: the pages are not checked"; exit 0; }; \
+	  for page in build/share/man/man1/*; do \
+	    warnings=$$(man --warnings -l "$$page" 2>&1 >/dev/null); \
+	    [ -z "$$warnings" ] || { echo "$$page: $$warnings"; exit 1; }; \
+	  done; echo "man -l build/share/man/man1/timestone.1"
+
+notebooks: $(INSTALLED) ## run docs/notebooks and store them with their outputs
+	@$(BIN)/python docs/notebooks/execute.py
+
 wheel: $(INSTALLED) ## build dist/timestone-*.whl
 	@$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+
+sdist: $(INSTALLED) ## build dist/timestone-*.tar.gz and a wheel from it, and check both with twine
+	@rm -rf dist/timestone-* && $(BIN)/python -m build --outdir dist . >/dev/null
+	@$(BIN)/python -m twine check --strict dist/timestone-*
+
+deb: ## build dist/timestone_*.deb for the Python of this Debian, and try it in namespaces (needs root)
+	@rm -f dist/timestone_*.deb && packaging/debian/build
+	@packaging/debian/check dist/timestone_*.deb || [ $$? = 77 ]
 
 install: $(INSTALLED) ## make or refresh .venv
 

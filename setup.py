@@ -1,18 +1,24 @@
 """Which folder becomes which import name, and what is compiled; all else about the distribution is in pyproject.toml.
 
-A wheel must not own import names as common as `cli`, `bench` or `pipeline`, so these three folders are installed under
-names of their own.
+A wheel must not own import names as common as `cli`, `bench`, `pipeline` or `tiering`, so these folders are installed
+under names of their own.
 
-The kernels are optional: where they cannot be compiled the install goes on without them, and `timestone --version` says
-that it runs on the slow path. TIMESTONE_SANITIZE=1 builds them with an address sanitizer (`make sanitize`).
+The man pages and the files for shell completion are made here from the commands themselves, which takes what the
+commands import: that is in `build-system.requires`.
+
+The kernels are optional: where they cannot be compiled the install continues without them, and `timestone --version`
+says that it runs on the slow path. TIMESTONE_SANITIZE=1 builds them with an address sanitizer (`make sanitize`).
 """
 
 import logging
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 
 try:
     import Cython
@@ -26,6 +32,7 @@ FOLDERS = {
     "timestone_cli": "cli",
     "timestone_bench": "bench",
     "timestone_pipeline": "pipeline",
+    "timestone_tiering": "tiering",
 }
 
 KERNELS = [
@@ -66,6 +73,27 @@ class BuildKernels(build_ext):
             self.announce(message, level=logging.WARNING)
 
 
+class BuildShareFiles(build_py):
+    """Copies the modules, and writes what goes below `share/` of the installation."""
+
+    def run(self) -> None:
+        super().run()
+        if self.editable_mode:
+            return
+        self.run_command("egg_info")  # the settings of the MQTT front are found through its entry point
+        written = Path(self.get_finalized_command("build").build_temp).resolve() / "share"
+        path = [self.build_lib, self.get_finalized_command("egg_info").egg_base, os.environ.get("PYTHONPATH")]
+        subprocess.run(
+            [sys.executable, "-m", "timestone_cli.share_files", written],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))},
+            check=True,
+        )
+        files = [file for file in written.rglob("*") if file.is_file()]
+        self.distribution.data_files = [
+            (f"share/{file.parent.relative_to(written)}", [str(file)]) for file in sorted(files)
+        ]
+
+
 root = Path(__file__).parent
 packages = [
     f"{name}.{inner}" if inner else name
@@ -79,5 +107,5 @@ setup(
     package_data={"": ["py.typed", "*.java"]},
     exclude_package_data={"": ["*.pyx", "*.h"]},
     ext_modules=KERNELS,
-    cmdclass={"build_ext": BuildKernels},
+    cmdclass={"build_ext": BuildKernels, "build_py": BuildShareFiles},
 )

@@ -5,11 +5,15 @@ source tree, which the site does not have, becomes the path of that file as code
 """
 
 import re
+import sys
 from pathlib import Path, PurePosixPath
 from posixpath import normpath
 from typing import Any
 
 from mkdocs.structure.files import File, Files
+
+sys.path.append(str(Path(__file__).parent))
+from generated_pages import commands_page, settings_page
 
 ROOT = Path(__file__).parents[1]
 OUTER = {"README.md": "start.md", "CONTRIBUTING.md": "CONTRIBUTING.md", "CHANGELOG.md": "CHANGELOG.md"}
@@ -18,9 +22,11 @@ LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s#]*)(#[^)\s]*)?\)")
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the pages that lie beside `docs`."""
-    for outer, name in OUTER.items():
-        files.append(File.generated(config, name, content=(ROOT / outer).read_text("utf-8")))
+    """Add the pages that lie beside `docs`, and those that are made from the code."""
+    pages = {name: (ROOT / outer).read_text("utf-8") for outer, name in OUTER.items()}
+    pages |= {"all-commands.md": commands_page(), "all-settings.md": settings_page()}
+    for name, content in pages.items():
+        files.append(File.generated(config, name, content=content))
     return files
 
 

@@ -3,7 +3,7 @@
     python -m examples.cooling_job DATA CHECKPOINT
 
 Reads `devices/<id>/telemetry` from the log of a running server, and writes `devices/<id>/cmd` into it. The server
-sends that to whoever subscribes. What a batch has sent is not sent again, whatever dies when: also not by a server that
+sends that to its subscribers. What a batch has sent is not sent again after any crash: also not by a server that
 was killed, to devices that subscribe at QoS 2. Each report gets its command; a device that reports at QoS 1 may send
 one twice.
 """

@@ -1,15 +1,22 @@
-"""What holds for every test: settings of hypothesis, and an environment that configures nothing by accident."""
+"""Fixtures and settings of every test: hypothesis, and an environment without accidental configuration."""
 
+import gc
 import os
 import signal
+import sys
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.quick_java import QUICK_JAVA
 
-# The machine that runs the tests may be busy: time limits belong to pytest-timeout, not to single examples. Two runs do
-# the same, as everywhere here (tests/support/seeds.py): what is new is for those who look for it.
+# Container images often forbid bytecode files. Hundreds of child processes would then compile every module again, which
+# is most of the processor time of a command.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+# The machine that runs the tests may be busy: time limits belong to pytest-timeout, not to single examples. Two runs
+# are equal, as everywhere here (tests/support/seeds.py): new examples need an explicit request.
 settings.register_profile(
     "timestone",
     deadline=None,
@@ -19,15 +26,15 @@ settings.register_profile(
 )
 settings.load_profile("timestone")
 
-# A shell that starts the tests in the background has them ignore Ctrl-C, and so would each command that a test starts
+# A shell that starts the tests in the background makes them ignore Ctrl-C, and so would each command that a test starts
 # and then interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 SPARK_LIMIT_S = 600
-"""For whatever needs Java. With ten processes a processor that takes a minute to start and as long to become quick, and
-whoever is the first to need the one session waits for both."""
+"""For everything that needs Java. With ten processes a processor, Java takes a minute to start and as long to become
+fast, and the test that first needs the shared session waits for both."""
 
 
 def starts_java(item: pytest.Item) -> bool:
@@ -35,8 +42,8 @@ def starts_java(item: pytest.Item) -> bool:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where tests run side by side, those of a file stay together, and all that share the one Spark session. They begin
-    first because they take longest; beside them go those that start a Java of their own, each by itself."""
+    """With parallel tests, keep those of a file together, and all that share the one Spark session. They begin first
+    because they take longest; beside them run those that start a separate Java, each by itself."""
     for item in items:
         if starts_java(item) and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(SPARK_LIMIT_S))
@@ -55,14 +62,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: places[item.nodeid])
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Take modules and tests out of the garbage collector's work: with eight thousand tests, a full collection takes
+    longer than most of them."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True, scope="session")
 def plain_environment() -> None:
-    """No setting of a server in the developer's shell reaches a test or a process that a test starts.
-
-    `TIMESTONE_PURE` stays: it chooses what is tested, here and in those processes.
-    """
+    """Remove all settings of a server in the developer's shell. `TIMESTONE_PURE` stays: it selects the kernel under
+    test, here and in child processes."""
     for name in [name for name in os.environ if name.startswith("TIMESTONE_")]:
         if name != "TIMESTONE_PURE":
             del os.environ[name]
-    # What Spark's launcher adds to the options of every driver, whichever test, page or program starts it.
+    # Spark's launcher adds this to the options of every driver, of every test, page or program.
     os.environ["SPARK_SUBMIT_OPTS"] = QUICK_JAVA

@@ -70,7 +70,7 @@ class WebServiceLogin:
         for word, access in (("publish", Access.WRITE), ("subscribe", Access.READ)):
             filters = answer.get(word, [])
             if not isinstance(filters, list) or not all(isinstance(each, str) for each in filters):
-                raise ValueError(f"{word} in its answer is no list of topic filters")
+                raise ValueError(f"invalid {word} in its answer: expected a list of topic filters")
             rules += (Rule(each, access) for each in filters)
         limited = "publish" in answer or "subscribe" in answer
         return Identity(answer["user"], "web-service", tuple(rules) if limited else None)

@@ -9,8 +9,8 @@ __all__ = ["quick_directory"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A soak run takes as long as it takes, whatever a test says about its short settings. Of these, many crashes one
-    after the other, a busy machine makes minutes."""
+    """Remove the time limits of a soak run: a test states its limit for its short settings, and the many crashes of a
+    soak run take minutes on a busy machine."""
     for item in items:
         if is_soak():
             item.add_marker(pytest.mark.timeout(0), append=False)

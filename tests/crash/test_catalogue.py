@@ -1,7 +1,7 @@
-"""Whatever happens to the catalogue, no record is lost: it is refused by name or continues, and a store without it is
-served from its folders.
+"""Damage to the catalogue loses no record: the store refuses it by name or continues, and a store without a catalogue
+is served from its folders.
 
-The system calls of SQLite fail in test_system_calls.py; here the file itself does.
+test_system_calls.py lets the system calls of SQLite fail; here the file itself is damaged.
 """
 
 import random
@@ -47,7 +47,7 @@ def check_records(store: Store) -> None:
 
 
 def check(root: Path) -> bool:
-    """Is it served? Else it is refused, by name, with the next step; and that step works."""
+    """Check that the store is served, or refused by name with a next step that works."""
     refusal = None
     try:
         store = timestone.open(root, config=CONFIG)
@@ -112,8 +112,8 @@ def test_damage_anywhere_in_the_catalogue_costs_no_record(
     assert how == "one bit" or refused
 
 
-def test_flipped_bit_in_a_committed_offset_is_told_by_its_reader(root: Path) -> None:
-    """It was read as another offset: the reader missed records or got them twice, and nobody knew."""
+def test_flipped_bit_in_a_committed_offset_is_reported_by_its_reader(root: Path) -> None:
+    """It was read as another offset: the reader silently missed records or got them twice."""
     whole = (root / NAME).read_bytes()
     place = whole.index(b'"offset": 11') + len('"offset": ')
     for bit in range(16):
@@ -146,7 +146,7 @@ def test_store_without_its_catalogue_is_served_from_its_folders(root: Path) -> N
 
 
 def test_catalogue_removed_under_its_owner_fails_commits_and_no_append(root: Path) -> None:
-    """SQLite would continue in a file that nobody can find any more; who commits has to be told."""
+    """SQLite would continue in a file without a name; commits have to fail."""
     with timestone.open(root, config=CONFIG) as store:
         (root / NAME).unlink()
         with pytest.raises(OSError, match=NAME):
@@ -156,8 +156,8 @@ def test_catalogue_removed_under_its_owner_fails_commits_and_no_append(root: Pat
         assert store.log("telemetry").record(20).payload == b"more"
 
 
-def test_catalogue_locked_by_a_stranger_fails_commits_with_its_name(root: Path) -> None:
-    """Somebody looks into it with another program, and does not let go."""
+def test_catalogue_locked_by_another_process_fails_commits_with_its_name(root: Path) -> None:
+    """Another program has the catalogue open and keeps its lock."""
     with timestone.open(root, config=CONFIG) as store:
         stranger = sqlite3.connect(root / NAME, isolation_level=None)
         stranger.execute("BEGIN EXCLUSIVE")

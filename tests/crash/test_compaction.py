@@ -1,5 +1,7 @@
-"""The process dies or the power fails after each operation of passes that compact: no last record of a topic is lost,
-no record that was removed together with its tombstone comes back, nothing is invented, and no file is left over.
+"""The process dies or the power fails after each operation of compaction passes.
+
+No last record of a topic is lost, no record that was removed with its tombstone comes back, none is invented, and no
+file is left over.
 
     TIMESTONE_POWER_LOSS_IMAGES=20 TIMESTONE_SEED=random pytest tests/crash/test_compaction.py
 """
@@ -59,7 +61,7 @@ def seal(log: Log) -> None:
 
 
 def passes(store: Store, clock: StepClock) -> None:
-    """Two: the first removes what is outdated, the second the tombstones that this leaves alone."""
+    """Run two passes: the first removes outdated records, the second the tombstones that this leaves."""
     log = store.log("a")
     for _ in range(2):
         clock.advance(1)
@@ -72,7 +74,7 @@ def no_garbage(folder: Path) -> None:
     assert sorted(bases) == sorted(2 * list(set(bases))), "one segment and one index each"
 
 
-def test_killed_at_each_operation_of_two_passes(quick_directory: Path) -> None:
+def test_compaction_is_consistent_when_killed_at_each_operation(quick_directory: Path) -> None:
     number, done, outcomes = 0, False, set()
     while not done:
         number += 1
@@ -106,7 +108,7 @@ def test_killed_at_each_operation_of_two_passes(quick_directory: Path) -> None:
 
 
 def rewrites(store: Store, clock: StepClock) -> list[str]:
-    """All that rewrites segments, twice over; what the disk said to it."""
+    """Rewrite segments in every way, twice; return the errors of the disk."""
     log = store.log("a")
     refused: list[str] = []
     for work in 2 * (log.apply_compaction, log.apply_compression):
@@ -122,11 +124,11 @@ def rewrites(store: Store, clock: StepClock) -> list[str]:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("forever", [False, True], ids=["once", "without end"])
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC], ids=["EIO", "ENOSPC"])
-def test_any_operation_of_rewriting_may_fail(
+def test_compaction_is_consistent_when_any_operation_fails(
     error: int, forever: bool, quick_directory: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The old files serve on, the error names a file, and once the cause is gone the work is done and nothing is left
-    over; another process sees no difference at any time."""
+    """The old files are still served, the error names a file, and after the cause is gone the work completes and leaves
+    no file; another process sees no difference at any time."""
     number, hits = 0, 1
     while hits:
         number += 1
@@ -153,12 +155,12 @@ def test_any_operation_of_rewriting_may_fail(
             check(again.log("a"), appended)
             no_garbage(again.log("a").folder)
         shutil.rmtree(root)
-        caplog.clear()  # the errors that were logged keep what was open when they happened
+        caplog.clear()  # logged errors keep the objects of their frames open
     assert number > 50
 
 
 @pytest.mark.timeout(600)
-def test_whenever_the_power_fails(quick_directory: Path) -> None:
+def test_compaction_is_consistent_when_the_power_fails_at_any_operation(quick_directory: Path) -> None:
     root = quick_directory / "run" / "store"
     root.mkdir(parents=True)
     recorder, clock = RecordingFiles(root), StepClock()
@@ -203,7 +205,7 @@ def check_image(root: Path, appended: list[Appended], loss: Loss, durable: int) 
         check(log, appended, durable=max([durable, *(offset + 1 for offset in found)]))
 
 
-def test_readers_in_other_processes_across_passes(quick_directory: Path) -> None:
+def test_readers_in_other_processes_see_no_loss_across_passes(quick_directory: Path) -> None:
     """They map the files: no SIGBUS, no torn record, no record twice or out of order, no last record missing."""
     root, seconds, topics = quick_directory / "shared", 1.5 * ROUNDS, 7
     config = StoreConfig(min_free_bytes=0, delete_delay_ms=0)
@@ -215,8 +217,8 @@ def test_readers_in_other_processes_across_passes(quick_directory: Path) -> None
 
     with Store(root, config) as store:
         fill(store.log("a", config=LogConfig(segment_entries=50, compact=True)), 500)
-    # Forked while no thread works: it could hold the lock of an import, and they would wait without end. Each looks at
-    # the store through a view of its own, notes each round in a file, and continues until it is told.
+    # Forked while no thread works: it could hold the lock of an import, and the children would wait permanently. Each
+    # reads the store through its own view, writes each round into a file, and continues until it is stopped.
     notes, enough = (
         [quick_directory / f"reader {number}" for number in range(2)],
         quick_directory / "enough",
@@ -227,7 +229,7 @@ def test_readers_in_other_processes_across_passes(quick_directory: Path) -> None
         end = time.monotonic() + seconds
         passes = 0
         try:
-            # A slow machine takes longer until there are enough passes under enough eyes.
+            # A slow machine takes longer until enough passes have been observed.
             while time.monotonic() < end or passes <= 2 or any(rounds_noted(note) <= 3 for note in notes):
                 fill(log, 300)
                 log.roll()
@@ -245,7 +247,7 @@ def test_readers_in_other_processes_across_passes(quick_directory: Path) -> None
 
 
 ENDED = os.WEXITED | os.WNOHANG | os.WNOWAIT
-"""Asks whether a process has ended, and leaves the answer for who waits for it."""
+"""Ask whether a process has ended, and keep its exit status for a later wait."""
 
 
 def rounds_noted(note: Path) -> int:
@@ -253,8 +255,8 @@ def rounds_noted(note: Path) -> int:
 
 
 def read_again_and_again(root: Path, topics: int, note: Path, enough: Path) -> None:
-    """Whatever is there is what was appended. Which records are left is not to be told while appends continue: each may
-    have been superseded since by one behind the end that this view knows."""
+    """Check that every record that is there was appended. Which records remain cannot be checked while appends
+    continue: each may have been superseded by one behind the end that this view knows."""
     rounds = 0
     while not enough.exists():
         with timestone.view(root) as view:
@@ -269,7 +271,7 @@ def read_again_and_again(root: Path, topics: int, note: Path, enough: Path) -> N
 
 
 def fork(run: Callable[[], None]) -> int:
-    """Run in a process of its own; its pid."""
+    """Run in a separate process; return its pid."""
     pid = os.fork()
     if pid == 0:
         try:

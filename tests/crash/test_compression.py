@@ -1,5 +1,5 @@
-"""Compressing a segment, regardless of the moment at which the machine or the process stops and of concurrent reads:
-every record is there, none twice, and the next open leaves no file that means nothing."""
+"""Compression of a segment, stopped at any moment by a kill or a power loss, and read at the same time: every record is
+kept once, and the next open removes all unused files."""
 
 import contextlib
 import os
@@ -25,7 +25,6 @@ from timestone import LogConfig, OffsetOutOfRange
 from timestone.compressed.dictionaries import write_dictionary
 from timestone.compressed.zstd import train
 from timestone.disk.files import Files
-from timestone.format import names
 from timestone.format.folder_listing import base_offsets
 from timestone.store import Store
 
@@ -39,7 +38,7 @@ COUNT = 21
 
 
 def run(store: Store) -> None:
-    """Two sealed segments, compressed, and a dictionary for them, made before."""
+    """Make two sealed segments, compress them, and make a dictionary for them before."""
     log = store.log("a")
     like = b'{"device":"sensor-%d","temperature":%d.5,"state":"running","at":%d}'
     content = train([like % (n % 13, n % 41, n) for n in range(2000)], 1024, 1)
@@ -62,7 +61,7 @@ def begun(root: Path, files: Files) -> Store:
 
 
 def check(root: Path, count: int, beside: tuple[str, ...] = (".dictionary",)) -> set[int]:
-    """Open what is left; the generations that are served then. beside: how files may end that are no segment's."""
+    """Open the remaining files; return the generations served. beside: suffixes of files that may remain."""
     with timestone.view(root) as view:
         found = read_all(view.log("a"))
         assert found == expected(0, len(found))
@@ -73,9 +72,9 @@ def check(root: Path, count: int, beside: tuple[str, ...] = (".dictionary",)) ->
         found = read_all(log)
         assert found == expected(0, len(found))
         assert len(found) >= count
-        trailers = [segment.trailer for segment in log.history.segments if segment.trailer]
-        meant = {names.segment_path(log.folder, one.base_offset, one.generation).name for one in trailers}
-        meant |= {names.index_path(log.folder, one.base_offset).name for one in trailers}
+        segments = log.segment_list.segments
+        trailers = [segment.trailer for segment in segments if segment.trailer]
+        meant = {path.name for one in segments for path in (one.segment_path, one.index_path)}
         present = {path.name for path in log.folder.iterdir()}
         assert {name for name in present - meant if not name.endswith(beside)} == {"topics"}
         assert base_offsets(Files(), log.folder)[1] == []
@@ -83,7 +82,7 @@ def check(root: Path, count: int, beside: tuple[str, ...] = (".dictionary",)) ->
 
 
 def check_interrupted(root: Path, left: Image, rng: random.Random) -> None:
-    """The open that removes what does not count is cut short after each of its operations."""
+    """Interrupt the open that removes unused files after each of its operations."""
     shutil.rmtree(root)
     left.write(root)
     recorder = RecordingFiles(root)
@@ -98,7 +97,7 @@ def check_interrupted(root: Path, left: Image, rng: random.Random) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_whenever_the_power_fails(quick_directory: Path) -> None:
+def test_compression_is_consistent_when_the_power_fails_at_any_operation(quick_directory: Path) -> None:
     source = quick_directory / "run" / "store"
     source.parent.mkdir()
     prepared(source)
@@ -125,7 +124,7 @@ def test_whenever_the_power_fails(quick_directory: Path) -> None:
     print(f"{checked} images of {len(recorder.operations)} operations, seed {seed}")
 
 
-def test_killed_at_each_operation(quick_directory: Path) -> None:
+def test_compression_is_consistent_when_killed_at_each_operation(quick_directory: Path) -> None:
     number, done, outcomes = 0, False, set()
     while not done:
         number += 1
@@ -147,7 +146,7 @@ def test_killed_at_each_operation(quick_directory: Path) -> None:
 
 
 def follow(root: Path, pipe: int) -> None:
-    """Read forward without end, from the start again whenever the end is reached; tell how many records were read."""
+    """Read forward continuously, from the start again at each end; report how many records were read."""
     with timestone.view(root) as view:
         log, offset, total = view.log("a"), 0, 0
         while True:
@@ -155,7 +154,7 @@ def follow(root: Path, pipe: int) -> None:
                 batch = log.read(offset, max_records=1 + total % 700)
             except OffsetOutOfRange as error:
                 if error.start <= offset:
-                    raise  # nothing was deleted in front of it
+                    raise  # nothing was deleted before it
                 offset = error.start
                 continue
             for record in batch:
@@ -166,7 +165,7 @@ def follow(root: Path, pipe: int) -> None:
             total += len(batch)
             os.write(pipe, len(batch).to_bytes(4, "little"))
             if not batch:
-                view.open_segments.clear()  # as if many others had been read meanwhile
+                view.open_segments.clear()  # as if many others had been read in between
                 log.refresh()
                 offset = log.start_offset
 
@@ -201,20 +200,20 @@ def readers(quick_directory: Path) -> Iterator[list[tuple[int, int]]]:
 
 
 def heard(pipes: list[int]) -> set[int]:
-    """Those through which a reader has said something since; what it said makes room for more."""
+    """Return the pipes on which a reader has reported; reading a report makes room for more."""
     return {pipe for pipe in select.select(pipes, [], [], 0)[0] if os.read(pipe, 1 << 16)}
 
 
-def test_readers_in_other_processes_notice_nothing(
+def test_readers_in_other_processes_see_no_difference(
     quick_directory: Path, readers: list[tuple[int, int]]
 ) -> None:
-    """While segments are appended to, sealed, compressed, and deleted with next to no delay under their eyes."""
+    """During appends, seals, compression, and deletion with almost no delay."""
     with open_compressed(quick_directory / "store") as store:
         log = store.log("a")
         log.configure(compression="zstd", segment_entries=50, retention_bytes=100_000)
         swapped, deleted, until = 0, 0, time.monotonic() + SECONDS
         silent = {pipe for _, pipe in readers}
-        # A slow machine takes longer to do enough under the eyes of both.
+        # A slow machine takes longer to do enough while both read.
         while time.monotonic() < until or swapped <= 20 or deleted <= 5 or silent:
             fill(log, 200, batch=20)
             swapped += log.apply_compression()
@@ -226,7 +225,7 @@ def test_readers_in_other_processes_notice_nothing(
 
 
 def append_for_ever(root: Path, pipe: int) -> None:
-    """Append while the background seals and compresses as fast as it goes; tell after each batch what is written."""
+    """Append while the background seals and compresses as fast as possible; report the written end after each batch."""
     config = LogConfig(segment_entries=50, compression="zstd", compression_dictionary=True)  # type: ignore[arg-type]
     with timestone.open(root, ack="written", min_free_bytes=0, delete_delay_ms=0, log=config) as store:
         log = store.log("a")
@@ -238,14 +237,14 @@ def append_for_ever(root: Path, pipe: int) -> None:
 
 
 def compressed_count(root: Path) -> int:
-    """Of segments, as another process sees it."""
+    """Return the number of compressed segments, as another process sees it."""
     with timestone.view(root) as view:
-        trailers = [segment.trailer for segment in view.log("a").history.segments]
+        trailers = [segment.trailer for segment in view.log("a").segment_list.segments]
     return sum(1 for one in trailers if one and one.frames)
 
 
 @pytest.mark.timeout(0)
-def test_killed_at_random_moments(quick_directory: Path) -> None:
+def test_compression_is_consistent_when_killed_at_random_moments(quick_directory: Path) -> None:
     seed, root, end = run_seed("compression kill -9"), quick_directory / "store", 0
     rng = random.Random(seed)
     for number in range(ROUNDS):
@@ -261,7 +260,7 @@ def test_killed_at_random_moments(quick_directory: Path) -> None:
         with os.fdopen(reader, "rb") as pipe, told_on_failure(TIMESTONE_SEED=seed, round=number):
             said = pipe.read(8)
             time.sleep(rng.uniform(0.05, 0.4))
-            if number == ROUNDS - 1:  # on a slow machine, none may have come so far before
+            if number == ROUNDS - 1:  # on a slow machine, none may be compressed yet
                 wait_for(lambda: compressed_count(root))
             os.kill(pid, signal.SIGKILL)
             said += pipe.read()
@@ -274,4 +273,4 @@ def test_killed_at_random_moments(quick_directory: Path) -> None:
             assert len(found) >= told
             end = len(found)
     assert compressed_count(root) > 0
-    check(root, end, beside=(".dictionary", ".lost"))  # killed in the middle of an append
+    check(root, end, beside=(".dictionary", ".lost"))  # killed during an append

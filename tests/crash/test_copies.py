@@ -1,8 +1,8 @@
-"""Copies of a store in use, whose files are of different moments: `inspect --deep` and a view work on them and say what
-they are.
+"""Copies of a store in use, whose files are of different moments: `inspect --deep` and a view accept them and report
+their state.
 
-A copy takes time, and the owner continues: what was copied last is newer. Every moment of a recorded run is tried with
-later ones, so that there are copies from half-way through each append, roll, seal and stop.
+A copy takes time, and the owner continues: files copied later are newer. Every moment of a recorded run is combined
+with later ones, so that there are copies from the middle of each append, roll, seal and stop.
 """
 
 import random
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.faults
 
 ROOT = Path(__file__).parents[2]
 APART = (1, 2, 3, 5, 8, 13, 30, 60)
-"""How many operations of the owner lie between the two halves of a copy."""
+"""Number of operations of the owner between the two halves of a copy."""
 
 
 def steps(work: Workload) -> None:
@@ -43,7 +43,7 @@ def steps(work: Workload) -> None:
 
 @pytest.fixture(scope="module")
 def moments(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Image, int]]:
-    """The files after each operation, and below which offset all was synced then."""
+    """Return the files after each operation, and the offset below which all records were synced then."""
     work = Workload(tmp_path_factory.mktemp("run") / "store", crash_config(segment_entries=5))
     work.run(steps)
     disk, promises, found = Disk(work.recorder), Promises(), []
@@ -64,7 +64,7 @@ def is_index(path: Path) -> bool:
 
 
 def mixed(first: Image, then: Image, *, index_first: bool) -> Image:
-    """A copy whose indexes, or all but them, are of the first moment, and the rest of the other."""
+    """Write a copy whose indexes, or all other files, are of the first moment, and the rest of the second."""
     files = {path: data for path, data in first.files.items() if is_index(path) == index_first}
     files |= {path: data for path, data in then.files.items() if is_index(path) != index_first}
     return Image(then.directories, files)
@@ -80,7 +80,7 @@ def copies(moments: list[tuple[Image, int]], *, index_first: bool) -> Iterator[t
 
 
 def readable(log: LogView) -> dict[int, Content]:
-    """Everything that a reader gets, stepping over what is corrupt."""
+    """Return everything that a reader gets, stepping over corrupt records."""
     found: dict[int, Content] = {}
     offset = log.start_offset
     while offset < log.end_offset:
@@ -110,7 +110,7 @@ def look(root: Path) -> tuple[int, LogReport, dict[int, Content]]:
     with view(root) as found:
         records = readable(found.log(LOG_NAME))
     for offset, content in records.items():
-        # The dictionary may be older than the index: then the names of new topics are lost to the copy, and told.
+        # The dictionary may be older than the index: then the copy lacks the names of new topics, and reports it.
         told = log.topic_names_lost or any(one.lost_records or one.damaged_offsets for one in log.segments)
         assert content.payload == EXPECTED[offset].payload
         assert content.topic == EXPECTED[offset].topic or (told and content.topic is None)
@@ -118,7 +118,7 @@ def look(root: Path) -> tuple[int, LogReport, dict[int, Content]]:
 
 
 @pytest.mark.timeout(600)
-def test_copy_with_the_indexes_first_has_all_that_was_synced_when_it_began(
+def test_copy_of_indexes_before_segments_has_all_records_synced_before_it(
     moments: list[tuple[Image, int]], quick_directory: Path
 ) -> None:
     count = 0
@@ -138,7 +138,7 @@ def test_copy_with_the_indexes_first_has_all_that_was_synced_when_it_began(
 
 
 @pytest.mark.timeout(600)
-def test_copy_with_the_segments_first_says_which_records_it_lacks(
+def test_copy_of_segments_before_indexes_reports_its_missing_records(
     moments: list[tuple[Image, int]], quick_directory: Path
 ) -> None:
     lacking = 0
@@ -158,7 +158,7 @@ def test_copy_with_the_segments_first_says_which_records_it_lacks(
 
 
 @pytest.mark.timeout(120)
-def test_copies_made_beside_a_process_that_writes(quick_directory: Path) -> None:
+def test_copies_made_beside_a_writer_can_be_read(quick_directory: Path) -> None:
     root = quick_directory / "store"
     writer = subprocess.Popen(
         [sys.executable, "-m", "tests.support.writer", root],
@@ -194,8 +194,8 @@ def test_copies_made_beside_a_process_that_writes(quick_directory: Path) -> None
         writer.stdout.close()
 
 
-def test_a_store_that_was_stopped_is_no_copy(quick_directory: Path) -> None:
-    """The process that closed it may live on, and its number stays in the LOCK."""
+def test_stopped_store_is_not_treated_as_a_copy(quick_directory: Path) -> None:
+    """The process that closed it may still run, and its pid stays in the LOCK."""
     root = quick_directory / "store"
     work = Workload(root, crash_config())
     work.run(lambda work: work.append(Ack.SYNCED))

@@ -1,4 +1,4 @@
-"""Files that were cut, flipped, zeroed, swapped or mixed up: what was not touched is still read, and nothing else is.
+"""Files that were cut, flipped, zeroed, swapped or mixed up: undamaged records are still read, and no others.
 
 Exhaustive over bytes; over all eight bits of each as well with TIMESTONE_BITS=8.
 """
@@ -24,7 +24,7 @@ from timestone.repair.salvage import salvage_store
 pytestmark = pytest.mark.faults
 
 BITS = rounds(1, "TIMESTONE_BITS")
-"""How many bits of each byte are flipped, one at a time."""
+"""Number of flipped bits of each byte, one at a time."""
 
 KINDS: dict[str, dict[str, Any]] = {
     "sealed": {"closed": True},
@@ -39,8 +39,8 @@ def specimen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 
 def check(specimen: Specimen, damaged: Specimen, root: Path, *, most_lost: int | None = None) -> Look:
-    """What no damage may do: invent, alter or move a record, lose one behind a lost one that was durable, go unsaid, or
-    have an offset given out again."""
+    """Check that damage invents, alters and moves no record, loses no durable record behind a lost one, is reported,
+    and reuses no offset."""
     found = damaged.look(root)
     for offset, record in found.records.items():
         assert record == specimen.records.get(offset), f"offset {offset} is not what was appended"
@@ -60,7 +60,7 @@ def check(specimen: Specimen, damaged: Specimen, root: Path, *, most_lost: int |
 
 
 def flips(size: int, ranges: list[tuple[int, int]], seed: int) -> Iterator[tuple[int, Change]]:
-    """Each byte of some ranges with one of its bits flipped; more than one by turns in a soak run."""
+    """Yield each byte of some ranges with one of its bits flipped, with several in turn in a soak run."""
     rng = random.Random(seed)
     for start, end in ranges:
         for position in range(start, min(end, size)):
@@ -75,9 +75,7 @@ def _flip(data: bytes, position: int, bit: int) -> bytes:
 
 
 @pytest.mark.timeout(600)
-def test_a_flipped_bit_in_the_segment_costs_the_record_it_is_in(
-    specimen: Specimen, quick_directory: Path
-) -> None:
+def test_flipped_bit_in_the_segment_costs_only_its_record(specimen: Specimen, quick_directory: Path) -> None:
     seed = run_seed("segment bits")
     size = len(specimen.files[SEGMENT])
     for position, change in flips(size, [(0, size)], seed):
@@ -87,9 +85,7 @@ def test_a_flipped_bit_in_the_segment_costs_the_record_it_is_in(
 
 
 @pytest.mark.timeout(600)
-def test_a_flipped_bit_in_the_index_costs_at_most_one_record(
-    specimen: Specimen, quick_directory: Path
-) -> None:
+def test_flipped_bit_in_the_index_costs_at_most_one_record(specimen: Specimen, quick_directory: Path) -> None:
     seed = run_seed("index bits")
     size = len(specimen.files[INDEX])
     used = HEADER_BYTES + (len(specimen.records) + 4) * ENTRY_BYTES
@@ -101,7 +97,7 @@ def test_a_flipped_bit_in_the_index_costs_at_most_one_record(
 
 
 @pytest.mark.timeout(600)
-def test_a_flipped_bit_in_the_topic_dictionary_costs_at_most_one_name(
+def test_flipped_bit_in_the_topic_dictionary_costs_at_most_one_name(
     specimen: Specimen, quick_directory: Path
 ) -> None:
     seed = run_seed("topic bits")
@@ -111,7 +107,7 @@ def test_a_flipped_bit_in_the_topic_dictionary_costs_at_most_one_name(
             found = specimen.changed(TOPICS, change).look(quick_directory / "store")
             payloads = {offset: record.payload for offset, record in found.records.items()}
             assert payloads == {offset: specimen.records[offset].payload for offset in payloads}
-            # What was never synced needs its name to be believed: names are flushed first.
+            # A record that was never synced is accepted only with its topic name: names are flushed first.
             assert set(payloads) >= set(range(specimen.durable))
             wrong = [n for n, record in found.records.items() if record.topic != specimen.records[n].topic]
             assert {found.records[number].topic for number in wrong} <= {None}, (
@@ -122,7 +118,7 @@ def test_a_flipped_bit_in_the_topic_dictionary_costs_at_most_one_name(
 
 
 @pytest.mark.timeout(600)
-def test_a_segment_cut_at_any_byte_keeps_the_records_before_the_cut(
+def test_segment_cut_at_any_byte_keeps_the_records_before_the_cut(
     specimen: Specimen, quick_directory: Path
 ) -> None:
     ends = record_ends(specimen)
@@ -135,7 +131,7 @@ def test_a_segment_cut_at_any_byte_keeps_the_records_before_the_cut(
 
 
 @pytest.mark.timeout(600)
-def test_an_index_cut_at_any_byte_keeps_the_records_whose_entries_are_left(
+def test_index_cut_at_any_byte_keeps_the_records_of_the_remaining_entries(
     specimen: Specimen, quick_directory: Path
 ) -> None:
     size = len(specimen.files[INDEX])
@@ -150,7 +146,8 @@ def test_an_index_cut_at_any_byte_keeps_the_records_whose_entries_are_left(
 
 
 def record_ends(specimen: Specimen) -> dict[int, int]:
-    """Where each record ends in the segment; every record of a specimen is its payload, perhaps behind one header."""
+    """Return where each record ends in the segment; every record of a specimen is its payload, perhaps behind one
+    header."""
     ends, position = {}, 0
     for offset, record in specimen.records.items():
         position += len(record.payload) + len(encode_headers(record.block))
@@ -168,7 +165,7 @@ FILLS: dict[str, Callable[[int, random.Random], bytes]] = {
 
 @pytest.fixture(scope="module", params=[True, False], ids=["sealed", "unclosed"])
 def large(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Specimen:
-    """Several pages of entries and of records, none of which is like another."""
+    """Return a specimen with several pages of entries and of records, all different."""
     return make_specimen(
         tmp_path_factory.mktemp("large") / "store",
         closed=request.param,
@@ -178,7 +175,7 @@ def large(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def touched(specimen: Specimen, path: Path, start: int, end: int) -> set[int]:
-    """The records that have a byte of this range: their own, or one of their index entry."""
+    """Return the records that have a byte of this range: one of theirs, or of their index entry."""
     if path == INDEX:
         first, last = start - HEADER_BYTES, end - HEADER_BYTES
         return set(range(max(0, first // ENTRY_BYTES), max(0, -(-last // ENTRY_BYTES))))
@@ -194,7 +191,7 @@ def touched(specimen: Specimen, path: Path, start: int, end: int) -> set[int]:
 @pytest.mark.parametrize("path", [SEGMENT, INDEX], ids=["segment", "index"])
 @pytest.mark.parametrize("unit", [SECTOR, PAGE], ids=["sector", "page"])
 @pytest.mark.parametrize("fill", FILLS)
-def test_an_overwritten_sector_or_page_costs_the_records_in_it(
+def test_overwritten_sector_or_page_costs_the_records_in_it(
     large: Specimen, path: Path, unit: int, fill: str, quick_directory: Path
 ) -> None:
     seed = run_seed(f"{path.suffix} {unit} {fill}")
@@ -211,10 +208,10 @@ def test_an_overwritten_sector_or_page_costs_the_records_in_it(
 @pytest.mark.parametrize("path", [SEGMENT, INDEX], ids=["segment", "index"])
 @pytest.mark.parametrize(("first", "second"), [(1, 2), (1, 3), (2, 3)])
 @pytest.mark.parametrize("how", ["swapped", "written twice"])
-def test_pages_in_each_others_place_cost_the_records_in_them(
+def test_swapped_pages_cost_the_records_in_them(
     large: Specimen, path: Path, first: int, second: int, how: str, quick_directory: Path
 ) -> None:
-    """A misdirected write: what lies there is whole and valid, only somewhere else."""
+    """A misdirected write: the bytes are valid, but at another place."""
 
     def change(data: bytes) -> bytes:
         pages = [data[at : at + PAGE] for at in range(0, len(data), PAGE)]
@@ -229,7 +226,7 @@ def test_pages_in_each_others_place_cost_the_records_in_them(
     assert lost & set(large.records) <= found.corrupt | set(found.records)
 
 
-def test_a_page_of_another_segments_index_is_not_believed(quick_directory: Path) -> None:
+def test_page_of_another_segments_index_is_rejected(quick_directory: Path) -> None:
     config = LogConfig(segment_entries=200)
     specimen = make_specimen(quick_directory / "store", closed=True, count=400, config=config)
     second = FOLDER / "00000000000000000200.index"
@@ -240,7 +237,7 @@ def test_a_page_of_another_segments_index_is_not_believed(quick_directory: Path)
     assert set(found.records) == set(range(128, 400))
 
 
-def test_an_index_under_anothers_name_is_put_aside_and_the_rest_is_served(quick_directory: Path) -> None:
+def test_index_under_a_wrong_name_is_put_aside_and_the_rest_is_served(quick_directory: Path) -> None:
     config = LogConfig(segment_entries=200)
     specimen = make_specimen(quick_directory / "store", closed=True, count=400, config=config)
     second = FOLDER / "00000000000000000200.index"
@@ -252,7 +249,7 @@ def test_an_index_under_anothers_name_is_put_aside_and_the_rest_is_served(quick_
     assert any("200.index.lost" in name for name in found.files)
 
 
-def test_a_footer_of_another_segment_does_not_seal(quick_directory: Path) -> None:
+def test_trailer_of_another_segment_does_not_seal(quick_directory: Path) -> None:
     config = LogConfig(segment_entries=4)
     specimen = make_specimen(quick_directory / "store", closed=True, count=8, config=config)
     other = specimen.files[FOLDER / "00000000000000000004.index"]
@@ -268,10 +265,10 @@ def test_a_footer_of_another_segment_does_not_seal(quick_directory: Path) -> Non
 @pytest.mark.parametrize("closed", [True, False], ids=["sealed", "unclosed"])
 @pytest.mark.parametrize("left", ["zeros", "ones", "nothing", "no file"])
 @pytest.mark.parametrize("path", [SEGMENT, INDEX], ids=["segment", "index"])
-def test_file_of_which_nothing_is_left_is_told_and_no_offset_is_given_out_again(
+def test_emptied_file_is_reported_and_no_offset_is_reused(
     path: Path, left: str, closed: bool, quick_directory: Path
 ) -> None:
-    """An index of zeros took other engines down: zeros decoded as valid entries, and offsets began again."""
+    """Other engines failed here: zeros decoded as valid entries, and offsets began again."""
     specimen = make_specimen(quick_directory / "store", closed=closed)
     size = len(specimen.files[path])
     content = {"zeros": bytes(size), "ones": b"\xff" * size, "nothing": b""}
@@ -283,9 +280,9 @@ def test_file_of_which_nothing_is_left_is_told_and_no_offset_is_given_out_again(
     assert found.next_offset >= specimen.durable
 
 
-def test_valid_entries_behind_a_hole_of_zeros(large: Specimen, quick_directory: Path) -> None:
-    """The case that took other engines down: an index with a prefix, a hole and a suffix. What was durable before and
-    behind the hole is read; the hole is corrupt, record by record."""
+def test_valid_entries_behind_a_hole_of_zeros_are_kept(large: Specimen, quick_directory: Path) -> None:
+    """Other engines failed here: an index with a prefix, a hole and a suffix. Durable records before and behind the
+    hole are read; the hole is corrupt, record by record."""
     start, end = HEADER_BYTES + 100 * ENTRY_BYTES, HEADER_BYTES + 140 * ENTRY_BYTES
     damaged = large.changed(INDEX, lambda data: data[:start] + bytes(end - start) + data[end:])
     found = check(large, damaged, quick_directory / "store")
@@ -313,7 +310,7 @@ def compressed(tmp_path_factory: pytest.TempPathFactory) -> Specimen:
 
 
 @pytest.mark.parametrize("kind", ["cut", "flip", "zero"])
-def test_damage_anywhere_in_a_compressed_segment_costs_its_own_records_at_most(
+def test_damage_in_a_compressed_segment_costs_at_most_its_own_records(
     compressed: Specimen, quick_directory: Path, kind: str
 ) -> None:
     size = len(compressed.files[FRAMED])
@@ -330,7 +327,7 @@ def test_damage_anywhere_in_a_compressed_segment_costs_its_own_records_at_most(
             assert set(compressed.records) - set(found.records) <= set(range(10, 20))
 
 
-def test_whatever_is_damaged_in_a_compressed_log_nothing_is_invented(
+def test_no_record_is_invented_when_a_compressed_log_is_damaged(
     compressed: Specimen, quick_directory: Path
 ) -> None:
     seed = run_seed("compressed")

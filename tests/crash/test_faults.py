@@ -1,7 +1,7 @@
-"""Every single operation on the disk fails, once or from then on: no answer is wrong, and the store continues when the
+"""Every single operation on the disk fails, once or permanently: no result is wrong, and the store continues when the
 cause is gone.
 
-What the power does to such a store afterwards is in test_power_loss.py.
+test_power_loss.py tests power losses after such errors.
 """
 
 import errno
@@ -23,7 +23,7 @@ ERRORS = {"EIO": errno.EIO, "ENOSPC": errno.ENOSPC, "EMFILE": errno.EMFILE}
 
 
 def steps(work: Workload) -> None:
-    """All that changes the disk: append, batch, roll, seal, close, open."""
+    """Run every operation that changes the disk: append, batch, roll, seal, close, open."""
     for number in range(2):
         work.append(Ack.SYNCED, size=300, topic=f"devices/{number}")
         work.append_many(Ack.WRITTEN, 4, topic=f"devices/{number}")
@@ -50,9 +50,9 @@ def operation_count(place: Path) -> int:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize("forever", [False, True], ids=["once", "forever"])
-def test_any_operation_may_fail(error: str, forever: bool, quick_directory: Path) -> None:
-    """The third, the fourth, the fifth … operation of the run fails. Whatever was acknowledged is there when the store
-    is opened without faults, and nothing that was refused."""
+def test_promises_hold_when_any_operation_fails(error: str, forever: bool, quick_directory: Path) -> None:
+    """The third, the fourth, the fifth … operation of the run fails. Every acknowledged record is there when the store
+    is opened without faults, and no refused one."""
     for number in range(3, operation_count(quick_directory) + 1):
 
         def arm(files: FaultyFiles, number: int = number) -> None:
@@ -69,8 +69,8 @@ def test_any_operation_may_fail(error: str, forever: bool, quick_directory: Path
 
 
 @pytest.mark.timeout(600)
-def test_appends_work_again_once_the_cause_is_gone(quick_directory: Path) -> None:
-    """The disk is full from some operation on, then somebody makes room: no restart needed, unless the log said so."""
+def test_appends_work_again_when_the_cause_is_gone(quick_directory: Path) -> None:
+    """The disk is full from some operation on, then space is freed: no restart is needed, unless the log has failed."""
     for number in range(1, operation_count(quick_directory) // 2):
         root = quick_directory / "store"
         with told_on_failure(operation=number):

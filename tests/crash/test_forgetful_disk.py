@@ -1,5 +1,6 @@
-"""The power fails under a whole process, with mappings, threads and SQLite, on a file system that forgets what was not
-flushed. More rounds for a soak run:
+"""The power fails under a whole process, with mappings, threads and SQLite, on a file system that loses unflushed data.
+
+More rounds for a soak run:
 
     TIMESTONE_CRASH_ROUNDS=1000 TIMESTONE_SEED=random pytest tests/crash/test_forgetful_disk.py
 """
@@ -44,20 +45,20 @@ pytestmark = [
 
 ROUNDS = rounds(12, "TIMESTONE_CRASH_ROUNDS")
 ROUND_NUMBERS = 1_000_000
-"""The numbers that one round may use; a record's number says its round."""
+"""Numbers available to one round; the number of a record determines its round."""
 
 
 def append_until_the_power_fails(
     place: Path, round_number: int, rng: random.Random
 ) -> tuple[dict[int, int], int]:
-    """One process, and then the disk, die while it appends; the records that were acknowledged as synced with their
-    offsets, and the last offset that a reader has committed. Sometimes the power fails while it recovers."""
+    """Let a process, and then the disk, die while it appends; return the records acknowledged as synced with their
+    offsets, and the last offset that a reader has committed. Sometimes the power fails during recovery."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
             os.close(reader)
-            faulthandler.disable()  # a disk that goes from under a mapping is SIGBUS: no news in this process
+            faulthandler.disable()  # a disk that vanishes under a mapping is SIGBUS: expected in this process
             Appender(place / "store", round_number * ROUND_NUMBERS, writer, levels=(Ack.SYNCED,)).run()
         finally:
             os._exit(1)
@@ -71,7 +72,7 @@ def append_until_the_power_fails(
         said += pipe.read()
     os.waitpid(pid, 0)
     facts = list(ACKNOWLEDGED.iter_unpack(said[: len(said) // ACKNOWLEDGED.size * ACKNOWLEDGED.size]))
-    # Those of the log that is compacted may have given way to newer ones.
+    # Records of the compacted log may have been replaced by newer ones.
     return (
         dict(fact for fact in facts if fact[0] < STATE and ACKNOWLEDGED.pack(*fact) != READY),
         max((offset for number, offset in facts if number == COMMITTED), default=0),
@@ -79,14 +80,14 @@ def append_until_the_power_fails(
 
 
 def check_committed(store: Store | StoreView, committed: int) -> None:
-    """The last commit that has returned is there, or one that came after it."""
+    """Check that the last commit that returned is there, or a later one."""
     found = store.committed(READER)
     assert (found.offset if found else 0) >= committed, "an acknowledged commit is gone"
 
 
 def check(log: Log | LogView, acknowledged: dict[int, int]) -> int:
-    """Everything that was acknowledged is at its offset, and nothing is there that nobody has appended. A view may meet
-    records that were not synced and of which half is there, or whose topic has no name: recovery cuts them off."""
+    """Check that every acknowledged record is at its offset, and that every record was appended. A view may meet
+    unsynced records of which half is there, or whose topic has no name: recovery cuts them off."""
     found: dict[int, int] = {}
     last = -1
     reader = log.reader("earliest")
@@ -100,7 +101,9 @@ def check(log: Log | LogView, acknowledged: dict[int, int]) -> int:
             continue
         for record in batch:
             (number,) = struct.unpack_from("<Q", record.payload)
-            assert record.payload == expected_payload(number), f"offset {record.offset} is no record of ours"
+            assert record.payload == expected_payload(number), (
+                f"offset {record.offset} is not a record of this test"
+            )
             promised = number in acknowledged or isinstance(log, Log)
             assert record.topic == topic_of(number) or not promised
             assert number > last, "in the order of submission, none twice"
@@ -111,7 +114,7 @@ def check(log: Log | LogView, acknowledged: dict[int, int]) -> int:
     return len(found)
 
 
-def test_what_was_synced_survives_a_disk_that_forgets_the_rest(tmp_path: Path, quick_directory: Path) -> None:
+def test_synced_records_survive_a_disk_that_loses_the_rest(tmp_path: Path, quick_directory: Path) -> None:
     seed = run_seed("forgetful disk")
     rng = random.Random(seed)
     platters, place = quick_directory / "platters", tmp_path / "disk"
@@ -119,7 +122,7 @@ def test_what_was_synced_survives_a_disk_that_forgets_the_rest(tmp_path: Path, q
     place.mkdir()
     acknowledged: dict[int, int] = {}
     number = committed = 0
-    # On a slow machine, it takes more of them until the rounds mean anything.
+    # On a slow machine, more rounds are needed until they have tested enough.
     while number < ROUNDS or (len(acknowledged) <= 10 * ROUNDS and number < 10 * ROUNDS):
         with told_on_failure(TIMESTONE_SEED=seed, round=number):
             with forgetful_disk.mounted(platters, place):
@@ -146,8 +149,8 @@ def test_what_was_synced_survives_a_disk_that_forgets_the_rest(tmp_path: Path, q
     assert len(acknowledged) > 10 * ROUNDS, "the rounds are too short to mean anything"
 
 
-def test_disk_forgets_what_was_not_flushed(tmp_path: Path) -> None:
-    """Without this the other test would mean nothing."""
+def test_simulated_disk_loses_unflushed_bytes(tmp_path: Path) -> None:
+    """The other test relies on this."""
     platters, place = tmp_path / "platters", tmp_path / "disk"
     platters.mkdir()
     place.mkdir()
@@ -170,7 +173,7 @@ def test_disk_forgets_what_was_not_flushed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_disk_keeps_names_that_were_flushed_and_any_of_the_others(seed: int, tmp_path: Path) -> None:
+def test_simulated_disk_keeps_flushed_names_and_any_of_the_others(seed: int, tmp_path: Path) -> None:
     platters, place = tmp_path / "platters", tmp_path / "disk"
     platters.mkdir()
     place.mkdir()

@@ -1,4 +1,4 @@
-"""`inspect --deep` finds every flipped bit of a sealed store, and says it in words.
+"""`inspect --deep` finds every flipped bit of a sealed store, and describes it.
 
 One bit of each byte by default, of long runs of zeros every sixteenth; all of them with TIMESTONE_BITS=8.
 """
@@ -27,7 +27,7 @@ def sealed(tmp_path_factory: pytest.TempPathFactory) -> Specimen:
 
 
 def positions(data: bytes) -> list[int]:
-    """Every byte, but of runs of zeros only the ends and some between."""
+    """Yield every byte, but of runs of zeros only the ends and some between."""
     chosen = set(range(len(data)))
     for run in re.finditer(rb"\0{40,}", data):
         chosen -= set(range(run.start() + 4, run.end() - 4)) - set(range(run.start(), run.end(), ZEROS_STEP))
@@ -36,7 +36,9 @@ def positions(data: bytes) -> list[int]:
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("path", [SEGMENT, INDEX, TOPICS], ids=["segment", "index", "topics"])
-def test_every_flipped_bit_is_found_and_named(sealed: Specimen, path: Path, quick_directory: Path) -> None:
+def test_deep_inspection_finds_and_names_every_flipped_bit(
+    sealed: Specimen, path: Path, quick_directory: Path
+) -> None:
     seed = run_seed(f"inspect {path.suffix}")
     rng = random.Random(seed)
     root = quick_directory / "store"

@@ -1,7 +1,9 @@
-"""The exit of a program that has a store open: it ends, and the store is as a clean stop leaves it.
+"""The exit of a program that has a store open: it ends, and the store is in the state of a clean stop.
 
-A call in the `__del__` of a global is made when the threads of the store have stopped. Those that need a thread waited
-endlessly, with `append` at level `synced` among them. So the store is closed before, and each of them says so."""
+A call in the `__del__` of a global is made after the threads of the store have stopped. Calls that need a thread waited
+endlessly, including `append` at level `synced`. Therefore the store is closed before, and each such call raises an
+error.
+"""
 
 import subprocess
 import sys
@@ -46,7 +48,7 @@ def test_process_ends_when_the_destructor_of_a_global_uses_an_open_store(tmp_pat
 
         class Recorder:
             def __init__(self):
-                self.modules = sys, timestone.Draft, timestone.open
+                self.modules = sys, timestone.WriteBatch, timestone.open
                 self.store = timestone.open({str(tmp_path / "store")!r}, min_free_bytes=0)
                 self.log = self.store.log("a")
                 self.log.append(b"0")
@@ -88,7 +90,7 @@ def test_store_is_closed_when_the_program_ends_without_closing_it(tmp_path: Path
         log = store.log("a")
         log.append(b"0")
         log.append(b"1", ack="written")
-        log.submit(timestone.Draft([b"2"], 0xFFFFFFFF), ack="memory")
+        log.submit(timestone.WriteBatch([b"2"], 0xFFFFFFFF), ack="memory")
         {end}
         """,
         "-Walways::ResourceWarning",

@@ -1,11 +1,11 @@
-"""Ctrl-C in the middle of an append: the log is whole, what was acknowledged is there, and the next append works.
+"""Ctrl-C during an append: the log is consistent, acknowledged records are kept, and the next append works.
 
-An interrupt between two steps that belong together left a log whose memory and files were a record apart: reads raised
-IndexError, and what was appended next lay at another offset than was said. Then such a log failed until it was
-reopened. Now what was not published is forgotten, and what was not durable written again.
+An interrupt between two steps that belong together left a log whose memory and files differed by a record: reads raised
+IndexError, and the next append got another offset than it reported. Later such a log failed until it was reopened. Now
+unpublished records are dropped, and unsynced ones are rewritten.
 
-And one in the locks of the standard library's executor, which are taken in Python code, left them taken: the next
-append that was to be synced waited without end. Now nothing that an append waits for is locked in Python code.
+An interrupt in the locks of the standard library's executor, which are taken in Python code, left them locked: the next
+append at level synced waited permanently. Now no append waits for a lock that is taken in Python code.
 """
 
 import random
@@ -34,12 +34,12 @@ CONFIG = StoreConfig(min_free_bytes=0, sync_interval_ms=20, log=LogConfig(segmen
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ours: a real one ends the test run."""
+    """The interrupt of these tests: a real one ends the test run."""
 
 
 @pytest.fixture
 def interrupts() -> Iterator[list[int]]:
-    """The signals so far. Python swallows what is raised while it cleans up behind an object."""
+    """Return the signals so far. Python discards exceptions that are raised while it destroys an object."""
     seen: list[int] = []
 
     def interrupt(number: int, frame: FrameType | None) -> None:
@@ -76,7 +76,7 @@ def test_interrupted_appends_leave_the_log_whole(ack: str, interrupts: list[int]
             assert log.failure is None
         check([int(record.payload) for record in log.reader("earliest")], acked, number)
         store.close()
-        with timestone.open(root, config=CONFIG) as store:  # seals what was given up in favour of new files
+        with timestone.open(root, config=CONFIG) as store:  # seals segments that were replaced by new files
             check([int(record.payload) for record in store.log("a").reader("earliest")], acked, number)
     print(f"{ROUNDS} interrupts, seed {seed}")
     assert inspect_store(root, deep=True).exit_code == EXIT_CLEAN
@@ -84,15 +84,15 @@ def test_interrupted_appends_leave_the_log_whole(ack: str, interrupts: list[int]
 
 
 def check(found: list[int], acked: dict[int, int], last: int) -> None:
-    """Every acknowledged record where it was said to be; what was interrupted may be there, once, in its place."""
+    """Check that every acknowledged record is at its offset; an interrupted one may be there, once, in its place."""
     assert found == sorted(set(found))
     assert all(found[offset] == number for number, offset in acked.items())
     assert not found or found[-1] <= last
 
 
 class Interruption:
-    """Raises once, at the nth point at which the interpreter looks for signals while code of these modules runs: where
-    a function begins and behind the call of one, in front of what is done with its result."""
+    """Raises once, at the n-th point at which the interpreter checks for signals while code of these modules runs:
+    where a function begins, and after a call before its result is used."""
 
     def __init__(self, point: int, modules: str = "timestone.") -> None:
         self._left = point
@@ -118,8 +118,8 @@ class Interruption:
 @pytest.mark.timeout(300)
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("ack", ["written", "synced"])
-def test_append_that_is_interrupted_anywhere_is_whole_or_was_not_called(ack: str, tmp_path: Path) -> None:
-    """The log failed until it was reopened, which in a notebook is a nuisance."""
+def test_append_interrupted_anywhere_takes_effect_completely_or_not_at_all(ack: str, tmp_path: Path) -> None:
+    """The log failed until it was reopened, which is inconvenient in a notebook."""
     root, kept, whole, point = tmp_path / "store", list[bytes](), 0, 0
     interrupted = True
     with timestone.open(root, config=CONFIG) as store:
@@ -142,7 +142,7 @@ def test_append_that_is_interrupted_anywhere_is_whole_or_was_not_called(ack: str
             kept.append(b"next")
             assert log.end_offset == len(kept)
         assert [record.payload for record in log.reader("earliest")] == kept
-    with timestone.open(root, config=CONFIG) as store:  # seals what was given up in favour of new files
+    with timestone.open(root, config=CONFIG) as store:  # seals segments that were replaced by new files
         assert [record.payload for record in store.log("a").reader("earliest")] == kept
     with timestone.open(root, config=CONFIG) as store:
         assert store.recoveries == ()
@@ -153,8 +153,8 @@ def test_append_that_is_interrupted_anywhere_is_whole_or_was_not_called(ack: str
 
 @pytest.mark.timeout(300)
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_store_that_is_closed_after_an_interrupt_is_as_any_that_was_closed(tmp_path: Path) -> None:
-    """A segment that was just being made stayed as an empty file, or an empty pair of them, and `strict` refused it."""
+def test_store_closed_after_an_interrupt_is_sealed_like_any_other(tmp_path: Path) -> None:
+    """A segment that was being created stayed as an empty file, or an empty pair of them, and `strict` refused it."""
     config = StoreConfig(min_free_bytes=0, sync_interval_ms=10**9, log=LogConfig(segment_entries=3))
     point, interrupted = 0, True
     while interrupted:
@@ -181,10 +181,10 @@ def test_store_that_is_closed_after_an_interrupt_is_as_any_that_was_closed(tmp_p
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_whoever_waits_for_what_an_interrupted_thread_was_doing_for_him_is_told(
+def test_waiting_submissions_are_resolved_when_the_writing_thread_is_interrupted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ctrl-C behind the write of what others had submitted, or behind the flush, left them waiting without end."""
+    """Ctrl-C after the write of submissions of other threads, or after the flush, left them waiting permanently."""
     point, interrupted = 0, True
     with timestone.open(tmp_path / "store", config=CONFIG) as store:
         log = store.log("a")
@@ -196,7 +196,7 @@ def test_whoever_waits_for_what_an_interrupted_thread_was_doing_for_him_is_told(
                 patched.setattr(store.committer, "expect_write", lambda log: None)  # this thread does it
                 submitted = [
                     log.submit(
-                        timestone.Draft([b"%d of %d" % (number, point)], NO_TOPIC),
+                        timestone.WriteBatch([b"%d of %d" % (number, point)], NO_TOPIC),
                         ack="written" if number % 2 else "synced",
                         done=told.append,
                     )

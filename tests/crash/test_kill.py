@@ -1,6 +1,6 @@
-"""The process dies by kill -9, at every single operation and at random moments, and nothing acknowledged is lost.
+"""The process dies by kill -9, at every single operation and at random moments, and no acknowledged record is lost.
 
-Really dies: each round is a process of its own that kills itself or is killed. More rounds for a soak run:
+Each round is a separate process that kills itself or is killed. More rounds for a soak run:
 
     TIMESTONE_CRASH_ROUNDS=1000 TIMESTONE_SEED=random pytest tests/crash/test_kill.py
 """
@@ -86,7 +86,7 @@ def _encode(fact: Fact) -> bytes:
 
 
 def steps(work: Workload) -> None:
-    """Everything that changes the disk: append, batch, roll, seal, delete, close, open."""
+    """Run every operation that changes the disk: append, batch, roll, seal, delete, close, open."""
     work.append(Ack.WRITTEN, topic="devices/1")
     work.append_many(Ack.WRITTEN, 3, topic="devices/2")
     work.append_many(Ack.SYNCED, 2)
@@ -102,7 +102,7 @@ def steps(work: Workload) -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("moment", ["before", "middle"])
 @pytest.mark.parametrize("sealing", [True, False], ids=["sealing", "not sealing"])
-def test_process_killed_at_each_operation_loses_nothing_written(
+def test_process_killed_at_each_operation_loses_no_written_record(
     moment: str, sealing: bool, quick_directory: Path
 ) -> None:
     config = crash_config(segment_entries=4)
@@ -134,11 +134,11 @@ def _report(pipe: int, fact: Fact) -> None:
 
 
 ROUND_NUMBERS = 1_000_000
-"""The numbers that one round may use; a record's number says its round."""
+"""Numbers available to one round; the number of a record determines its round."""
 
 
 class Consumer:
-    """Reads along all through the kills, as another process does, and remembers what it saw where."""
+    """Reads during all kills, as another process does, and remembers the record at each offset."""
 
     def __init__(self, root: Path, most_records: int) -> None:
         self.seen: dict[int, int] = {}
@@ -147,7 +147,7 @@ class Consumer:
         self._view: StoreView | None = None
 
     def poll(self) -> None:
-        """The next records: none left out, none twice, none in another order."""
+        """Check the next records: none missing, none twice, none out of order."""
         if self._view is None:
             if not (self._root / f"{LOG_NAME}-0" / "topics").exists():
                 return
@@ -165,14 +165,14 @@ class Consumer:
 
 
 class KillLoop:
-    """Rounds of appending processes on one store, each killed at a random moment, and what they were promised."""
+    """Rounds of appending processes on one store, each killed at a random moment, and their acknowledged records."""
 
     def __init__(self, root: Path, rng: random.Random) -> None:
         self.root = root
         self.rng = rng
         self.acknowledged: dict[int, int] = {}
         self.states: dict[int, int] = {}
-        """Of the log that is compacted: acknowledged offsets by number."""
+        """Of the compacted log: acknowledged offsets by number."""
         self.unchecked: dict[int, int] = {}
         self.committed = 0
         """The last offset that a reader has committed."""
@@ -182,13 +182,13 @@ class KillLoop:
         self.consumers = [Consumer(root, 7), Consumer(root, 2000)]
 
     def round(self, number: int) -> None:
-        """Start a process, kill it while it recovers or some time after, note what it was told."""
+        """Start a process, kill it while it recovers or some time after, and store its reports."""
         reader, writer = os.pipe()
         pid = os.fork()
         if pid == 0:
             try:
                 os.close(reader)
-                # By turns both logs are sealed in the background, or only the second one.
+                # Alternately both logs are sealed in the background, or only the second one.
                 config = replace(CONFIG, sealed_at_open=number % 2)
                 Appender(self.root, number * ROUND_NUMBERS, writer, config=config).run()
             finally:
@@ -220,7 +220,7 @@ class KillLoop:
             self.acknowledged[record_number] = self.unchecked[record_number] = offset
 
     def _consume(self, seconds: float) -> None:
-        """Let time pass, and read meanwhile."""
+        """Let time pass, reading during it."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             for consumer in self.consumers:
@@ -228,12 +228,12 @@ class KillLoop:
             time.sleep(0.005)
 
     def means_something(self, rounds: int) -> bool:
-        """So many rounds have had enough to lose, and everybody has seen some of it."""
+        """Return whether enough rounds had enough to lose, and every consumer has seen some of it."""
         seen = all(consumer.seen for consumer in self.consumers)
         return seen and len(self.acknowledged) > 10 * rounds
 
     def check_view(self) -> None:
-        """What another process sees of the crashed store, which nobody has recovered yet."""
+        """Check what another process reads from the crashed store before its recovery."""
         if not (self.root / f"{LOG_NAME}-0" / "topics").exists():
             assert not self.acknowledged
             return
@@ -243,7 +243,7 @@ class KillLoop:
                 self.check_states(view.log(STATES_NAME))
 
     def check_store(self, *, from_the_start: bool = False) -> None:
-        """What recovery makes of it: the records that no check has seen yet, or all."""
+        """Check the recovered store: the records that no check has seen yet, or all."""
         if from_the_start:
             self.unchecked, self.checked_offset = self.acknowledged, 0
         with timestone.open(self.root, config=CONFIG) as store:
@@ -256,25 +256,27 @@ class KillLoop:
         self.unchecked = {}
 
     def rewrite_all(self) -> tuple[int, int]:
-        """Compress and compact what the kills have left undone; returns how many segments are compressed then, and
+        """Compress and compact what the kills have left unfinished; return how many segments are compressed then, and
         how many records removed."""
         with timestone.open(self.root, config=CONFIG) as store:
             log, states = store.log(LOG_NAME), store.log(STATES_NAME)
             log.apply_compression()
             states.apply_compaction()
-            trailers = [segment.trailer for segment in log.history.segments if segment.trailer]
+            trailers = [segment.trailer for segment in log.segment_list.segments if segment.trailer]
             removed = [
-                segment.trailer.removed_count for segment in states.history.segments if segment.trailer
+                segment.trailer.removed_count for segment in states.segment_list.segments if segment.trailer
             ]
             return sum(trailer.frames is not None for trailer in trailers), sum(removed)
 
     def check_states(self, log: Log | LogView) -> None:
-        """Of the log that is compacted: an acknowledged record goes only for a newer one of its topic."""
+        """Check the compacted log: an acknowledged record is removed only for a newer one of its topic."""
         last: dict[str | None, int] = {}
         found: dict[int, int] = {}
         for record in log.reader("earliest"):
             (number,) = struct.unpack_from("<Q", record.payload)
-            assert record.payload == expected_payload(number), f"offset {record.offset} is no record of ours"
+            assert record.payload == expected_payload(number), (
+                f"offset {record.offset} is not a record of this test"
+            )
             assert record.topic == topic_of(number)
             assert number > max(last.values(), default=-1), "in the order of submission, none twice"
             found[number] = record.offset
@@ -286,7 +288,7 @@ class KillLoop:
             )
 
     def check_consumers(self, log: Log) -> None:
-        """What anybody was shown, before whichever kill, is still at its offset."""
+        """Check that every record that any consumer has seen, before any kill, is still at its offset."""
         for consumer in self.consumers:
             consumer.close()
             for offset in list(consumer.seen)[:: 1 + len(consumer.seen) // 5000]:
@@ -301,7 +303,7 @@ class KillLoop:
             for record in batch:
                 (number,) = struct.unpack_from("<Q", record.payload)
                 assert record.payload == expected_payload(number), (
-                    f"offset {record.offset} is no record of ours"
+                    f"offset {record.offset} is not a record of this test"
                 )
                 assert record.topic == topic_of(number)
                 assert (record.offset, number) > previous, "in order, by offset and by number"
@@ -320,7 +322,7 @@ def test_acknowledged_records_survive_kill_9_at_random_moments(quick_directory: 
     seed = run_seed("kill -9")
     loop = KillLoop(quick_directory / "store", random.Random(seed))
     number = 0
-    # On a slow machine, it takes more of them until the rounds mean anything.
+    # On a slow machine, more rounds are needed until they have tested enough.
     while number < ROUNDS or not (loop.means_something(ROUNDS) or number == MOST_TIMES * ROUNDS):
         with told_on_failure(TIMESTONE_SEED=seed, round=number):
             loop.round(number)
@@ -339,5 +341,5 @@ def test_acknowledged_records_survive_kill_9_at_random_moments(quick_directory: 
     print(f"{number} kills, {loop.killed_in_recovery} of them while the store was being opened, seed {seed}:")
     print(f"{len(loop.acknowledged)} acknowledged records, 0 lost, {loop.found_count} found, 0 invented")
     seen = [len(consumer.seen) for consumer in loop.consumers]
-    print(f"consumers saw {seen} records meanwhile, all still in their place")
+    print(f"consumers saw {seen} records before the kill, all still in their place")
     assert loop.means_something(ROUNDS), "the rounds are too short"

@@ -86,7 +86,7 @@ FULL_DISK_CASES = [
     not can_mount(), reason="this system lets no user mount a tmpfs in a namespace of its own"
 )
 @pytest.mark.parametrize("case", FULL_DISK_CASES, ids=lambda case: case.__name__)
-def test_small_disk(case: FunctionType, tmp_path: Path) -> None:
+def test_store_keeps_its_promises_on_a_small_disk(case: FunctionType, tmp_path: Path) -> None:
     command = [
         "unshare",
         "-Urm",
@@ -101,9 +101,9 @@ def test_small_disk(case: FunctionType, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("limit", [70_000, 100_001, 131_072])
-def test_file_size_limit_refuses_the_append_and_nothing_else(limit: int, quick_directory: Path) -> None:
+def test_file_size_limit_refuses_only_the_append(limit: int, quick_directory: Path) -> None:
     """RLIMIT_FSIZE: a short write, then EFBIG; Python ignores the signal. At first the index is the longer file, so
-    either may meet the limit."""
+    either may reach the limit."""
     root = quick_directory / "store"
 
     def run(pipe: int) -> None:
@@ -125,7 +125,7 @@ def test_file_size_limit_refuses_the_append_and_nothing_else(limit: int, quick_d
     assert payloads(root) == [b"before", *(b"%1000d" % number for number in range(1, count)), b"after"]
 
 
-def test_descriptor_limit_refuses_and_leaves_nothing_half_made(quick_directory: Path) -> None:
+def test_descriptor_limit_refuses_and_leaves_no_partial_files(quick_directory: Path) -> None:
     root = quick_directory / "store"
 
     def run(pipe: int) -> None:
@@ -134,7 +134,7 @@ def test_descriptor_limit_refuses_and_leaves_nothing_half_made(quick_directory: 
         resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 25, 4096))
         made, error = make_logs_until_refused(store)
         assert error.errno == errno.EMFILE
-        store.log("first").append(b"y", ack=Ack.SYNCED)  # what is open continues
+        store.log("first").append(b"y", ack=Ack.SYNCED)  # open files continue to work
         resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
         store.log(f"log{made}").append(b"x", ack=Ack.SYNCED)
         store.close()
@@ -198,9 +198,9 @@ def test_lock_of_a_killed_owner_is_free(quick_directory: Path) -> None:
     assert payloads(root) == [b"x"]
 
 
-def test_forked_child_cannot_write_and_takes_nothing_from_its_parent(quick_directory: Path) -> None:
-    """A child has the parent's descriptors: one append of it would overwrite what the parent writes next. And while
-    it lives on, as workers do, the parent's store can be closed and opened again."""
+def test_forked_child_cannot_write_and_does_not_affect_its_parent(quick_directory: Path) -> None:
+    """A child has the parent's descriptors: one append of it would overwrite the parent's next write. And while it
+    runs, as workers do, the parent's store can be closed and opened again."""
     root = quick_directory / "store"
     store = timestone.open(root, config=CONFIG)
     log = store.log(LOG_NAME)
@@ -242,10 +242,10 @@ class HeldFiles(Files):
         return super().pwrite(fd, data, position)
 
 
-def test_child_that_is_forked_in_the_middle_of_an_append_is_refused_and_does_not_wait(
+def test_child_forked_during_an_append_is_refused_without_waiting(
     quick_directory: Path,
 ) -> None:
-    """The thread that has the lock does not exist in the child: it waited without end."""
+    """The thread that has the lock does not exist in the child: it waited permanently."""
     files = HeldFiles()
     with timestone.open(quick_directory / "store", config=CONFIG, files=files) as store:
         log = store.log(LOG_NAME)
@@ -267,10 +267,10 @@ def test_child_that_is_forked_in_the_middle_of_an_append_is_refused_and_does_not
     assert payloads(quick_directory / "store") == [b"before", b"held"]
 
 
-def test_child_that_is_forked_while_topics_are_added_is_refused_and_does_not_wait(
+def test_child_forked_while_topics_are_added_is_refused_without_waiting(
     quick_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The lock of the topic dictionary was forgotten when those of the log were seen to."""
+    """The lock of the topic dictionary was not handled when those of the log were."""
     held, let_go = threading.Event(), threading.Event()
 
     def hold(names: list[str]) -> None:
@@ -297,7 +297,7 @@ def test_child_that_is_forked_while_topics_are_added_is_refused_and_does_not_wai
     assert payloads(quick_directory / "store") == [b"held"]
 
 
-def test_process_that_ends_without_closing_keeps_what_was_written(quick_directory: Path) -> None:
+def test_process_that_ends_without_closing_keeps_written_records(quick_directory: Path) -> None:
     program = (
         "import os, timestone\n"
         f"log = timestone.open({str(quick_directory / 'store')!r}, min_free_bytes=0).log('{LOG_NAME}')\n"
@@ -310,13 +310,13 @@ def test_process_that_ends_without_closing_keeps_what_was_written(quick_director
     assert payloads(quick_directory / "store") == [b"one", b"two"]
 
 
-def test_directory_that_may_only_be_read_is_refused_by_name_and_can_be_viewed(quick_directory: Path) -> None:
+def test_read_only_directory_is_refused_by_name_and_can_be_viewed(quick_directory: Path) -> None:
     root = quick_directory / "store"
     with timestone.open(root, config=CONFIG) as store:
         store.log(LOG_NAME).append(b"x")
     quick_directory.chmod(0o755)
-    for path in (root, root / f"{LOG_NAME}-0"):
-        path.chmod(0o555)
+    for path in (root, *root.rglob("*")):  # files are made for their owner alone
+        path.chmod(0o555 if path.is_dir() else 0o444)
 
     def run(pipe: int) -> None:
         if os.geteuid() == 0:  # root may write everywhere
@@ -328,13 +328,13 @@ def test_directory_that_may_only_be_read_is_refused_by_name_and_can_be_viewed(qu
             assert [record.payload for record in view.log(LOG_NAME).reader("earliest")] == [b"x"]
 
     status, _ = in_child(run)
-    for path in (root, root / f"{LOG_NAME}-0"):
-        path.chmod(0o755)
+    for path in (root, *root.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
     assert status == 0
     assert payloads(root) == [b"x"]
 
 
-def test_directory_removed_under_an_open_store_is_an_error_and_not_a_crash(quick_directory: Path) -> None:
+def test_directory_removed_under_an_open_store_raises_an_error(quick_directory: Path) -> None:
     root = quick_directory / "store"
     config = StoreConfig(min_free_bytes=0, log=LogConfig(segment_entries=1))
     store = timestone.open(root, config=config)
@@ -348,14 +348,14 @@ def test_directory_removed_under_an_open_store_is_an_error_and_not_a_crash(quick
 
 
 def taken(root: Path) -> tuple[int, int]:
-    """Descriptors of files of this store, and maps of its indexes. Not those of this process: what earlier tests have
-    left goes whenever the garbage collector comes by."""
+    """Return the descriptors of files of this store, and the maps of its indexes. The totals of this process do not
+    count: objects of earlier tests are freed whenever the garbage collector runs."""
     maps = Path("/proc/self/maps").read_text().splitlines()
     return len(open_below(root)), sum(f" {root}/" in line and line.endswith(".index") for line in maps)
 
 
 def test_topics_cost_neither_descriptors_nor_maps(quick_directory: Path) -> None:
-    """Idle ones, and then with a record to each."""
+    """Idle topics, and then topics with a record each."""
     root = quick_directory / "store"
     names = [f"devices/{number}/state" for number in range(TOPICS)]
     config = StoreConfig(min_free_bytes=0, log=LogConfig(topic_count=TOPICS))
@@ -377,7 +377,7 @@ def test_topics_cost_neither_descriptors_nor_maps(quick_directory: Path) -> None
 
 
 def test_logs_whose_owner_was_killed_are_opened_within_the_limits(quick_directory: Path) -> None:
-    """None of their segments was closed. Each log holds its topics open, and no segment until it is read; then as many
+    """None of their segments was closed. Each log keeps its topics open, and no segment until it is read; then as many
     segments of all logs together as the setting allows."""
     root = quick_directory / "store"
 

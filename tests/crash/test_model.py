@@ -1,6 +1,8 @@
 """Any sequence of append, roll, seal, close, kill and read, against a list.
 
-A soak run does more and longer sequences: TIMESTONE_MODEL_EXAMPLES=2000 pytest tests/crash/test_model.py
+A soak run does more and longer sequences:
+
+    TIMESTONE_MODEL_EXAMPLES=2000 pytest tests/crash/test_model.py
 """
 
 import shutil
@@ -36,7 +38,7 @@ from timestone.reading.batch import Batch
 from timestone.record import Header, HeaderKind, encode_headers
 from timestone.store import Store
 from timestone.view import StoreView, view_store
-from timestone.writing.write_batch import Draft
+from timestone.writing.write_batch import WriteBatch
 
 pytestmark = pytest.mark.crash
 
@@ -59,7 +61,7 @@ class Expected(NamedTuple):
 
 
 class LogAgainstList(RuleBasedStateMachine):
-    """The store is closed, killed and opened; the list just grows."""
+    """The store is closed, killed and opened; the list only grows."""
 
     readers = Bundle("readers")
 
@@ -102,16 +104,16 @@ class LogAgainstList(RuleBasedStateMachine):
             encode_headers([Header(HeaderKind.USER, "n", b"v")]) if headed else b""
             for _, _, headed in records
         ]
-        draft = Draft(
+        write_batch = WriteBatch(
             [block + payload for block, (payload, _, _) in zip(blocks, records, strict=True)],
             [NO_TOPIC if topic is None else self.log.topic_id(topic) for _, topic, _ in records],
             header_lengths=[len(block) for block in blocks],
         )
         end = self.log.end_offset
         if submitted:
-            offsets = self.log.submit(draft, ack=ack).wait(10)
+            offsets = self.log.submit(write_batch, ack=ack).wait(10)
         else:
-            offsets = self.log.append_draft(draft, ack=ack)
+            offsets = self.log.append_batch(write_batch, ack=ack)
         assert offsets == range(end, end + len(records))
         timestamp_us = self.log.record(end).timestamp_us
         for offset, (payload, topic, headed) in zip(offsets, records, strict=True):
@@ -122,7 +124,7 @@ class LogAgainstList(RuleBasedStateMachine):
 
     @rule(ms=st.sampled_from([1, 2000, -5000]))
     def let_time_pass(self, ms: int) -> None:
-        """Long enough for the next append to roll, or backwards, as an operator may set a clock."""
+        """Let enough time pass for the next append to roll, or set the clock back, as an operator may."""
         self.clock.advance(ms)
 
     @rule()
@@ -214,7 +216,8 @@ class LogAgainstList(RuleBasedStateMachine):
 
     @rule(chosen=readers)
     def park_and_read(self, chosen: tuple[Reader, list[str] | None]) -> None:
-        """What a parked reader was not woken for was not for it; what it reads next is the next that is."""
+        """Check that records for which a parked reader was not woken do not match; its next read returns the next
+        matching one."""
         reader, filters = chosen
         if reader.log is not self.log:
             return  # its store was closed

@@ -1,7 +1,8 @@
 """Kill -9 at random moments while clients publish, share a queue, replay a log and keep retained values, all at QoS 2.
 
-Story: the clients keep to the protocol and forget nothing, the server forgets whatever a kill takes. In the end each
-message is in the log once, went to one member of the queue once, and came to the replay once and in order."""
+The clients follow the protocol and lose no state, the server loses everything that a kill takes. In the end each
+message is in the log once, went to one member of the queue once, and was replayed once and in order.
+"""
 
 import random
 import threading
@@ -24,7 +25,7 @@ KILLS = 4
 
 
 class Participant(threading.Thread):
-    """A client of MQTT 3.1.1 with a lasting session, which comes back to whatever server there is."""
+    """A client of MQTT 3.1.1 with a persistent session, which reconnects to the current server."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name=name, daemon=True)
@@ -44,10 +45,10 @@ class Participant(threading.Thread):
                     self.go_on(self.client)
             except (OSError, AssertionError):
                 if self.server == address:
-                    self.server = None  # until the test says where the next one is
+                    self.server = None  # until the test gives the address of the next one
 
     def go_on(self, client: RawClient) -> None:
-        """What it does on each connection, until that ends."""
+        """Run its part on each connection, until the connection ends."""
 
     @staticmethod
     def next(client: RawClient) -> packets.Packet:
@@ -62,7 +63,7 @@ class Publisher(Participant):
 
     number = 0
     released = False
-    """The current number is in the log; its id is not forgotten yet."""
+    """The current number is in the log; its packet id is still in use."""
     last = False
 
     def go_on(self, client: RawClient) -> None:
@@ -84,7 +85,7 @@ class Publisher(Participant):
 
 
 class Consumer(Participant):
-    """Takes what its subscription brings, exactly once."""
+    """Receives the messages of its subscription, exactly once."""
 
     def __init__(self, name: str, topic_filter: str) -> None:
         super().__init__(name)
@@ -117,14 +118,14 @@ def wait_for_more(publisher: Publisher, count: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(rounds(1, "TIMESTONE_CRASH_ROUNDS")))
-def test_whatever_a_kill_interrupts_happens_once(tmp_path: Path, seed: int) -> None:
+def test_interrupted_operations_take_effect_once_after_a_kill(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     publisher = Publisher("publisher")
     members = [Consumer(f"member-{number}", "$queue/work/#") for number in range(3)]
     replay = Consumer("replay", "$stream/mqtt/@earliest/#")
     everybody: list[Participant] = [publisher, *members, replay]
     server = MqttProcess(tmp_path)
-    for member in members:  # the queue is there before the first message
+    for member in members:  # the queue exists before the first message
         member.server = server.address
         member.start()
     wait_for(lambda: all(member.subscribed for member in members))
@@ -145,7 +146,7 @@ def test_whatever_a_kill_interrupts_happens_once(tmp_path: Path, seed: int) -> N
     count = publisher.number
     wait_for(lambda: sum(len(member.received) for member in members) >= count)
     wait_for(lambda: len(replay.received) >= count)
-    time.sleep(0.2)  # for what should not come
+    time.sleep(0.2)  # for unexpected messages
     with RawClient(server.address) as late:
         late.connect("late")
         late.subscribe(Request("state/#", 0))

@@ -1,6 +1,6 @@
-"""The power fails after each single operation of small workloads, and nothing that was promised is lost.
+"""The power fails after each single operation of small workloads, and no promise is broken.
 
-Short by default; a soak run looks at more images of each moment and at more crashes during recovery:
+Short by default; a soak run checks more images of each moment and more crashes during recovery:
 
     TIMESTONE_POWER_LOSS_IMAGES=20 TIMESTONE_SEED=random pytest tests/crash/test_power_loss.py
 """
@@ -29,10 +29,10 @@ from timestone.writing import segment_writer
 pytestmark = pytest.mark.crash
 
 IMAGES = rounds(1, "TIMESTONE_POWER_LOSS_IMAGES")
-"""Images of each unkind sort at each moment."""
+"""Images of each kind of loss at each moment."""
 LOSSES = list(Loss)
 NESTED_EVERY = rounds(29, "TIMESTONE_POWER_LOSS_NESTED_EVERY")
-"""At every so-manieth image the recovery itself is interrupted, after each of its operations."""
+"""At every n-th image the recovery itself is interrupted, after each of its operations."""
 
 
 def appends_one_by_one(work: Workload) -> None:
@@ -74,7 +74,7 @@ def closes_and_reopens(work: Workload) -> None:
 
 
 def dies_and_goes_on(work: Workload) -> None:
-    """Each life leaves its successor records that were not synced; readers see them before they are."""
+    """Each process leaves unsynced records to its successor; readers see them before they are synced."""
     for number in range(3):
         work.append_many(Ack.WRITTEN, 3, topic=f"devices/{number}")
         work.append(Ack.SYNCED if number % 2 else Ack.WRITTEN, topic="devices/0")
@@ -114,7 +114,7 @@ def _fails(operation: str, error: int = errno.EIO, **how: Any) -> Callable[[Faul
 
 
 def _neither_written_nor_taken_back(files: FaultyFiles) -> None:
-    # What meets the first of them is not counted by the second.
+    # Operations between the two are not counted by the second.
     files.fail("pwrite", errno.EIO, path=".index", nth=6)
     files.fail("pwrite", errno.EIO, path=".index", nth=6)
 
@@ -125,7 +125,7 @@ def _not_flushed_and_no_room(files: FaultyFiles) -> None:
 
 
 def goes_on_after_errors(work: Workload) -> None:
-    """Whatever fails on the way: who is told "synced" may rely on it, and the others know that they may not."""
+    """Any operation may fail: a caller that got "synced" may rely on it, and the others get an error."""
     for number in range(3):
         work.append(Ack.SYNCED, size=300, topic=f"devices/{number}")
         work.append_many(Ack.WRITTEN, 4, topic=f"rooms/{number}")
@@ -136,7 +136,8 @@ def goes_on_after_errors(work: Workload) -> None:
 
 
 def dies_of_errors(work: Workload) -> None:
-    """What a life may not flush, the next one must not call durable, however often its own flushes succeed."""
+    """Records that one process could not flush must not be reported as durable by the next, even if its own flushes
+    succeed."""
     for number in range(3):
         work.append_many(Ack.WRITTEN, 3, topic=f"devices/{number}")
         work.append(Ack.SYNCED, topic="devices/0")
@@ -146,7 +147,7 @@ def dies_of_errors(work: Workload) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A workload, the settings of its log, and what goes wrong on the way."""
+    """A workload, the settings of its log, and the faults during it."""
 
     steps: Callable[[Workload], None]
     settings: dict[str, int] = field(default_factory=dict)
@@ -163,7 +164,7 @@ RUNS: dict[str, Run] = {
     "rolls without sealing": Run(rolls_without_sealing, ROLLING, sealing=False),
     "closes and reopens": Run(closes_and_reopens),
     "commits and configures": Run(commits_and_configures),
-    "dies and goes on": Run(dies_and_goes_on, sealed_at_open=0),
+    "dies and continues": Run(dies_and_goes_on, sealed_at_open=0),
     "dies and seals at once": Run(dies_and_goes_on, ROLLING),
 }
 FAILING_RUNS: dict[str, Run] = {
@@ -196,7 +197,7 @@ FAILING_RUNS: dict[str, Run] = {
 
 
 class Crashes:
-    """All the images of one recorded run, checked in a directory of their own."""
+    """All images of one recorded run, each checked in a separate directory."""
 
     def __init__(self, recorder: RecordingFiles, attempts: Sequence[Attempt], place: Path, seed: int) -> None:
         self.recorder = recorder
@@ -206,7 +207,7 @@ class Crashes:
         self.checked = 0
 
     def moments(self, promises: Promises) -> Iterator[tuple[int, Disk]]:
-        """The disk after each operation; `promises` goes along."""
+        """Yield the disk after each operation, and advance `promises` with it."""
         disk = Disk(self.recorder)
         for number, operation in enumerate(self.recorder.operations):
             disk.apply(number, operation)
@@ -214,7 +215,7 @@ class Crashes:
             yield number, disk
 
     def check_all(self, kinds: int) -> None:
-        """At each moment `kinds` sorts of loss in turn, or all of them in a soak run."""
+        """Check at each moment `kinds` kinds of loss in turn, or all of them in a soak run."""
         promises = Promises()
         for moment, disk in self.moments(promises):
             losses = [LOSSES[(moment * kinds + number) % len(LOSSES)] for number in range(kinds)]
@@ -267,11 +268,11 @@ def check_run(run: Run, place: Path, seed: int, kinds: int) -> None:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", RUNS)
-def test_nothing_promised_is_lost_whenever_the_power_fails(name: str, quick_directory: Path) -> None:
+def test_promises_hold_when_the_power_fails_at_any_operation(name: str, quick_directory: Path) -> None:
     check_run(RUNS[name], quick_directory, run_seed(name), 2)
 
 
-def test_no_offset_is_given_out_twice_whenever_the_power_fails_while_the_ceiling_rises(
+def test_no_offset_is_reused_when_the_power_fails_while_the_ceiling_rises(
     quick_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(segment_writer, "RESERVE_OFFSETS", 12)
@@ -281,6 +282,6 @@ def test_no_offset_is_given_out_twice_whenever_the_power_fails_while_the_ceiling
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", FAILING_RUNS)
-def test_nothing_promised_is_lost_when_the_disk_had_failed_before(name: str, quick_directory: Path) -> None:
-    """An operation fails, the store goes on or refuses, then the power fails: "synced" was never said in vain."""
+def test_promises_hold_when_the_power_fails_after_a_disk_error(name: str, quick_directory: Path) -> None:
+    """An operation fails, the store continues or refuses, then the power fails: every "synced" holds."""
     check_run(FAILING_RUNS[name], quick_directory, run_seed(name), 1)

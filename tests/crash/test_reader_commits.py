@@ -1,4 +1,4 @@
-"""kill -9 while readers commit: what was committed is there, and readers committed together are together.
+"""kill -9 while readers commit: committed offsets are kept, and readers committed together are consistent.
 
 TIMESTONE_CRASH_ROUNDS=1000 TIMESTONE_SEED=random pytest tests/crash/test_reader_commits.py
 """
@@ -37,7 +37,7 @@ def commit_for_ever(root: Path, pipe: int) -> None:
 
 
 def killed_after(root: Path, seconds: float) -> int:
-    """Run a process that commits, kill it so long after its first commit; the last offset it was told of."""
+    """Run a process that commits, kill it some time after its first commit; return the last offset that it reported."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -58,14 +58,14 @@ def killed_after(root: Path, seconds: float) -> int:
 
 
 @pytest.mark.timeout(0)
-def test_commits_are_atomic_and_kept(quick_directory: Path) -> None:
+def test_commits_of_many_readers_are_atomic_and_durable(quick_directory: Path) -> None:
     seed = run_seed("reader commits")
     rng = random.Random(seed)
     root = quick_directory / "store"
     for number in range(ROUNDS):
         with told_on_failure(TIMESTONE_SEED=seed, round=number):
             told = killed_after(root, rng.uniform(0.0, 0.05))
-            if number % 2:  # else the next process meets whatever SQLite has left, and rolls it back
+            if number % 2:  # else the next process meets SQLite's journal, and rolls it back
                 with timestone.view(root) as view:
                     check(told, [found.offset for found in view.readers().values()])
             with timestone.open(root, min_free_bytes=0) as store:

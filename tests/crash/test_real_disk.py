@@ -1,7 +1,7 @@
-"""The power fails right after something was acknowledged, under real file systems.
+"""The power fails right after an acknowledgement, under real file systems.
 
-The simulations (test_power_loss.py, test_forgetful_disk.py) lose what their authors thought of. Here ext4 and XFS
-lose what they had not written yet: once for each kind of acknowledgement that rests on the catalogue.
+The simulations (test_power_loss.py, test_forgetful_disk.py) lose what their authors thought of. Here ext4 and XFS lose
+what they had not written yet: once for each kind of acknowledgement that rests on the catalogue.
 """
 
 import os
@@ -21,7 +21,7 @@ from tests.support.mqtt_process import MqttProcess
 from tests.support.postings import LOG as POSTED
 from tests.support.postings import frame, staged
 from timestone import LogConfig, ReaderId, StoreConfig
-from timestone.spool.producer import Poster
+from timestone.spool.producer import SpoolProducer
 from timestone.upkeep.stored_settings import configure_logs, settings_of_logs
 
 pytestmark = pytest.mark.crash
@@ -35,7 +35,7 @@ TAKEN_ID, RELEASED_ID = 7, 8
 
 
 def populate(root: Path) -> None:
-    """A stopped store with a log, a committed reader, and sessions of MQTT clients."""
+    """Make a stopped store with a log, a committed reader, and sessions of MQTT clients."""
     with timestone.open(root, config=CONFIG) as store:
         log = store.log(LOG)
         log.append_many([b"%d" % number for number in range(20)], ack="synced")
@@ -48,7 +48,7 @@ def populate(root: Path) -> None:
 
 @contextmanager
 def in_process(root: Path, run: Callable[[Path], object]) -> Iterator[None]:
-    """A process that has done something to the store and lives on, so that nothing is closed or flushed."""
+    """Run in a process that continues to run, so that nothing is closed or flushed."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -122,7 +122,7 @@ def put_documents(root: Path) -> object:
 def post(root: Path) -> object:
     store = timestone.open(root, config=CONFIG)
     store.accept_postings()
-    Poster(root, timestone.open).post(staged(root, [[frame([b"a", b"b"])], [frame([b"c"])]]))
+    SpoolProducer(root, timestone.open).post(staged(root, [[frame([b"a", b"b"])], [frame([b"c"])]]))
     return store
 
 
@@ -158,14 +158,14 @@ def has_documents(root: Path) -> None:
 
 
 def has_posting_once(root: Path) -> None:
-    Poster(root, timestone.open).post(staged(root, [[frame([b"a", b"b"])], [frame([b"c"])]]))
+    SpoolProducer(root, timestone.open).post(staged(root, [[frame([b"a", b"b"])], [frame([b"c"])]]))
     with timestone.view(root) as view:
         assert [record.payload for record in view.log(POSTED).reader()] == [b"a", b"b", b"c"]
 
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """What a process does until it is acknowledged, and what has to be so ever after."""
+    """An action of a process that is acknowledged, and the state that has to hold from then on."""
 
     make: Callable[[Path], object]
     check: Callable[[Path], None]
@@ -252,7 +252,7 @@ ACKNOWLEDGED: dict[str, tuple[Callable[[Path], AbstractContextManager[None]], Ca
 
 @pytest.fixture(params=real_disk.FILE_SYSTEMS)
 def image(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """An empty file system of each kind; `disk` beside it is where to mount it."""
+    """An empty file system of each kind; `disk` beside it is its mount point."""
     if reason := real_disk.reason_to_skip(request.param):
         pytest.skip(reason)
     (tmp_path / "disk").mkdir()
@@ -276,19 +276,19 @@ def check_promise(
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("name", PROMISES)
-def test_catalogue_keeps_what_it_acknowledged_when_the_power_fails(name: str, image: Path) -> None:
+def test_catalogue_keeps_acknowledged_commits_when_the_power_fails(name: str, image: Path) -> None:
     promise = PROMISES[name]
     check_promise(image, lambda root: in_process(root, promise.make), promise.check)
 
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("name", ACKNOWLEDGED)
-def test_mqtt_session_keeps_what_was_acknowledged_when_the_power_fails(name: str, image: Path) -> None:
+def test_mqtt_session_keeps_acknowledged_state_when_the_power_fails(name: str, image: Path) -> None:
     check_promise(image, *ACKNOWLEDGED[name])
 
 
-def test_disk_forgets_what_was_not_flushed(image: Path) -> None:
-    """Without this the other tests would mean nothing."""
+def test_real_disk_loses_unflushed_bytes(image: Path) -> None:
+    """The other tests rely on this."""
     place = image.with_name("disk")
     with real_disk.mounted(image, place):
         for name in ("flushed", "removed", "forgotten"):

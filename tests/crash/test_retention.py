@@ -1,5 +1,6 @@
-"""The power fails after each operation of runs that delete: a start that was shown never goes back, offsets continue,
-and what retention has left is whole.
+"""The power fails after each operation of runs that delete.
+
+The start offset never decreases, offsets continue, and the remaining records are complete.
 
     TIMESTONE_POWER_LOSS_IMAGES=20 TIMESTONE_SEED=random pytest tests/crash/test_retention.py
 """
@@ -40,7 +41,7 @@ HOUR_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What was said until here: the log starts at `start`, and all below `synced` is durable."""
+    """The reported state until here: the log starts at `start`, and all records below `synced` are durable."""
 
     start: int = 0
     synced: int = 0
@@ -52,7 +53,7 @@ def payload(offset: int) -> bytes:
 
 
 class Run:
-    """A store that deletes only when it is asked to, recorded."""
+    """A recorded store that deletes only on request."""
 
     def __init__(self, root: Path, **settings: Any) -> None:
         root.mkdir(parents=True)
@@ -168,7 +169,9 @@ def _values(told: Told) -> tuple[int, int, int]:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", RUNS)
-def test_whenever_the_power_fails(name: str, quick_directory: Path) -> None:
+def test_retention_is_consistent_when_the_power_fails_at_any_operation(
+    name: str, quick_directory: Path
+) -> None:
     steps, settings = RUNS[name]
     run = Run(quick_directory / "run" / "store", **settings)
     steps(run)
@@ -193,7 +196,7 @@ def test_whenever_the_power_fails(name: str, quick_directory: Path) -> None:
 
 
 def check(root: Path, told: Told, loss: Loss) -> None:
-    """What the next owner makes of it."""
+    """Check the store as opened by the next owner."""
     boot_id = BOOT_ID if loss is Loss.NOTHING else NEXT_BOOT_ID
     config = StoreConfig(ack="written", min_free_bytes=0, sync_interval_ms=NEVER_MS, delete_delay_ms=NEVER_MS)  # type: ignore[arg-type]
     with Store(root, config, clock=StepClock(START_US, boot_id)) as store:
@@ -211,7 +214,7 @@ def check(root: Path, told: Told, loss: Loss) -> None:
 
 
 def check_view(root: Path, told: Told, loss: Loss) -> None:
-    """What a reader in another process makes of it, before anybody has recovered it."""
+    """Check the store as read by another process before any recovery."""
     with StoreView(root) if (root / "catalog.db").exists() else _Nothing() as view:
         if isinstance(view, StoreView) and view.log_names() and (root / "a-0" / "topics").exists():
             log = view.log("a")
@@ -228,7 +231,8 @@ class _Nothing:
 
 
 def check_contents(log: Log | LogView, told: Told) -> tuple[int, int]:
-    """Every record from the start on is there, up to what was promised; the start, and the end of the records."""
+    """Check that every record from the start on is there, up to the promised end; return the start and the end of the
+    records."""
     start = offset = log.start_offset
     while batch := read_or_none(log, offset):
         for record in batch:
@@ -252,7 +256,7 @@ def read_or_none(log: Log | LogView, offset: int) -> Batch | None:
 
 
 def check_interrupted(root: Path, write: Callable[[Path], None], told: Told, rng: random.Random) -> None:
-    """Recovery, with the deletions that it finishes, is cut short after each of its operations."""
+    """Interrupt recovery, with the deletions that it finishes, after each of its operations."""
     shutil.rmtree(root)
     write(root)
     recorder = RecordingFiles(root)
@@ -270,8 +274,8 @@ def check_interrupted(root: Path, write: Callable[[Path], None], told: Told, rng
             check(root, told, Loss.SECTORS)
 
 
-def test_killed_at_each_operation_of_a_deletion(quick_directory: Path) -> None:
-    """The same without a model of the disk: the process stops, another one opens what is really there."""
+def test_retention_is_consistent_when_killed_at_each_operation(quick_directory: Path) -> None:
+    """The same without a model of the disk: the process stops, and another one opens the real files."""
     number, done = 0, False
     while not done:
         number += 1
@@ -314,7 +318,7 @@ _STATE = struct.Struct("<QQ")
 
 
 def append_for_ever(root: Path, pipe: int) -> None:
-    """Append and delete as fast as it goes; tell after each append where the log starts and what is written."""
+    """Append and delete as fast as possible; report after each append the start of the log and the written end."""
     store = timestone.open(root, ack="written", min_free_bytes=0, delete_delay_ms=0)
     log = store.log("a", config=LogConfig(segment_entries=3, retention_bytes=30_000))
     while True:
@@ -323,7 +327,8 @@ def append_for_ever(root: Path, pipe: int) -> None:
 
 
 def killed_after(root: Path, seconds: float, *, deleting: bool) -> Told:
-    """What a process has said that is killed so long after its first word; `deleting`: not before it has deleted."""
+    """Return the reports of a process that is killed some time after its first one; `deleting`: not before it has
+    deleted."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -346,13 +351,13 @@ def killed_after(root: Path, seconds: float, *, deleting: bool) -> Told:
 
 
 @pytest.mark.timeout(0)
-def test_killed_at_random_moments(quick_directory: Path) -> None:
+def test_retention_is_consistent_when_killed_at_random_moments(quick_directory: Path) -> None:
     seed, root = run_seed("retention kill -9"), quick_directory / "store"
     rng = random.Random(seed)
     told = Told()
     for number in range(ROUNDS):
         with told_on_failure(TIMESTONE_SEED=seed, round=number):
-            # On a slow machine, none may have come as far as that by the last round.
+            # On a slow machine, no process may have come that far by the last round.
             said = killed_after(root, rng.uniform(0, 0.15), deleting=number == ROUNDS - 1)
             assert said.start >= told.start
             assert said.shown > told.shown

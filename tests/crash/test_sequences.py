@@ -1,8 +1,8 @@
 """Every short sequence of operations, and the power fails after each single step on the disk of its last one.
 
 Most bugs of file systems and engines need three operations at most and a crash right after one of them (Mohan et al.,
-"Finding Crash-Consistency Bugs with Bounded Black-Box Crash Testing", OSDI 2018): so all the short ones.
-By default up to two, and a few longer ones; a soak run does all of four:
+"Finding Crash-Consistency Bugs with Bounded Black-Box Crash Testing", OSDI 2018); therefore all the short ones. By
+default up to two, and a few longer ones; a soak run does all of four:
 
     TIMESTONE_SEQUENCE_LENGTH=4 pytest tests/crash/test_sequences.py
 """
@@ -25,9 +25,9 @@ from timestone.config import Ack
 pytestmark = pytest.mark.crash
 
 LENGTH = rounds(2, "TIMESTONE_SEQUENCE_LENGTH")
-"""All sequences of up to so many operations."""
+"""Length of the sequences that are all tested."""
 LONGER = rounds(25, "TIMESTONE_LONGER_SEQUENCES")
-"""How many of four operations are drawn beyond that."""
+"""Number of random sequences of four operations beyond that."""
 LOSSES = list(Loss)
 
 OPERATIONS: dict[str, Callable[[Workload], None]] = {
@@ -54,7 +54,7 @@ def sequences(seed: int) -> Iterator[tuple[str, ...]]:
 
 def check(sequence: tuple[str, ...], place: Path, seed: int) -> int:
     """Run the sequence, and cut the power after each step of the last operation: those of the others belong to shorter
-    sequences. Returns how many images were looked at."""
+    sequences. Return the number of images checked."""
     work = Workload(place / "run" / "store", crash_config(segment_entries=4, sealed_at_open=0))
     work.start()
     for name in sequence[:-1]:
@@ -85,7 +85,7 @@ def check(sequence: tuple[str, ...], place: Path, seed: int) -> int:
 
 
 @pytest.mark.timeout(0)
-def test_power_fails_anywhere_in_every_short_sequence(quick_directory: Path) -> None:
+def test_promises_hold_when_the_power_fails_in_every_short_sequence(quick_directory: Path) -> None:
     seed = run_seed("sequences")
     count = images = 0
     for sequence in sequences(seed):

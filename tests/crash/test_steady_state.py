@@ -1,4 +1,4 @@
-"""An hour at a fixed rate with retention on, or three seconds of it: memory, descriptors and maps stay level.
+"""An hour at a fixed rate with retention on, or three seconds of it: memory, descriptors and maps do not grow.
 
 TIMESTONE_SOAK_SECONDS=3600 pytest tests/crash/test_steady_state.py
 """
@@ -23,7 +23,7 @@ SECONDS = rounds(3, "TIMESTONE_SOAK_SECONDS")
 RATE_PER_S = 4000
 BATCH = 40
 PARTS = 12
-"""After each of which this process is looked at."""
+"""After each of these parts, the process is measured."""
 CONFIG = StoreConfig(
     min_free_bytes=0, sync_interval_ms=100, tail_bytes=1 << 20, delete_delay_ms=50, open_segment_count=4,
     log=LogConfig(segment_entries=500, retention_bytes=400_000),
@@ -31,7 +31,7 @@ CONFIG = StoreConfig(
 
 
 def usage() -> tuple[int, int, int]:
-    """Resident bytes, descriptors and maps of this process."""
+    """Return resident bytes, descriptors and maps of this process."""
     gc.collect()
     status = Path("/proc/self/status").read_text("ascii")
     resident = int(re.findall(r"VmRSS:\s+(\d+)", status)[0]) * 1024
@@ -40,7 +40,7 @@ def usage() -> tuple[int, int, int]:
 
 
 def size_of(directory: Path) -> int:
-    """Bytes of the files in it that nobody removes meanwhile."""
+    """Return the bytes of the files in the folder that are not removed at the same time."""
     size = 0
     for path in directory.rglob("*"):
         with suppress(FileNotFoundError):
@@ -49,7 +49,7 @@ def size_of(directory: Path) -> int:
 
 
 @pytest.mark.timeout(0)
-def test_nothing_grows_while_records_come_and_go(quick_directory: Path) -> None:
+def test_resources_do_not_grow_under_steady_appends_and_retention(quick_directory: Path) -> None:
     seen: list[tuple[int, int, int]] = []
     with timestone.open(quick_directory / "store", config=CONFIG) as store:
         log = store.log("a")
@@ -68,10 +68,10 @@ def test_nothing_grows_while_records_come_and_go(quick_directory: Path) -> None:
                     ahead, behind = log.reader("latest"), log.reader("earliest")
                 time.sleep(0.005)
             seen.append(usage())
-        wait_for(lambda: log.start_offset > appended / 2)  # most of it has come and gone
+        wait_for(lambda: log.start_offset > appended / 2)  # most of it has been appended and deleted
         wait_for(lambda: size_of(quick_directory / "store") < 5 * CONFIG.log.retention_bytes)
-    # What sealing and retention have not come to yet is held a while longer, so single samples differ; what is never
-    # given back is in the least of the late ones, too.
+    # Files that wait for sealing and retention are held for some time, so single samples differ; a leak shows in the
+    # minimum of the late ones, too.
     warm, late = seen[2:6], seen[-4:]
     growth = min(resident for resident, _, _ in late) - max(resident for resident, _, _ in warm)
     assert growth < 2 << 20, f"resident memory grew by {growth} bytes: {seen}"

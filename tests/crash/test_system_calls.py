@@ -1,8 +1,8 @@
-"""A real process whose system calls fail, one after the other: killed at each, cut short, refused once and without end.
+"""A real process whose system calls fail, one after the other: killed at each, cut short, refused once and permanently.
 
-The faults come from below the engine (`tests/support/system_calls.c`, preloaded), so they also meet what does not go
-through timestone/disk/files.py: SQLite's own calls for the catalogue. By default at some calls of each kind on each
-kind of file; at every single one in a soak run:
+The faults come from below the engine (`tests/support/system_calls.c`, preloaded), so they also affect calls outside of
+timestone/disk/files.py: SQLite's own calls for the catalogue. By default at some calls of each kind on each kind of
+file; at every single one in a soak run:
 
     TIMESTONE_CALLS_STEP=1 pytest tests/crash/test_system_calls.py
 """
@@ -27,10 +27,10 @@ pytestmark = [pytest.mark.crash, pytest.mark.faults]
 
 OWNER = "tests.support.faulted_owner"
 STEP = rounds(20, "TIMESTONE_CALLS_STEP")
-"""Of the calls of a kind every so-manieth is refused, and every `KILL_STEP`-th kills."""
+"""Every n-th of the calls of a kind is refused, and every `KILL_STEP`-th kills."""
 KILL_STEP = -(-STEP // 5)
 SECOND_LIFE = 100
-"""The number of the first record that is appended to a store which another process has left."""
+"""The number of the first record that is appended to a store of an earlier process."""
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultedProcess
 
 @dataclass
 class Promises:
-    """What the owners of one store were told."""
+    """The acknowledged results of the owners of one store."""
 
     tried: set[int] = field(default_factory=set)
     refused: set[int] = field(default_factory=set)
@@ -75,7 +75,7 @@ class Promises:
 
 
 def check(root: Path, promises: Promises) -> None:
-    """What is left is a store in which nothing acknowledged is lost, nothing is invented, and that works."""
+    """Check that the remaining store works, loses no acknowledged record and invents none."""
     if not root.exists() or not any(root.iterdir()):
         assert not promises.acked
         return
@@ -84,7 +84,7 @@ def check(root: Path, promises: Promises) -> None:
         assert report.exit_code <= EXIT_TORN, report
         assert all(not log.error for log in report.logs), report
     with timestone.open(root, config=CONFIG) as store:
-        store.maintenance.stop()  # some runs leave a limit behind: what goes by it, has gone now
+        store.maintenance.stop()  # some runs leave a limit behind: segments beyond it are deleted now
         log = store.log(LOG_NAME)
         found: dict[int, int] = {}
         for record in log.reader("earliest"):
@@ -114,7 +114,7 @@ def check(root: Path, promises: Promises) -> None:
 
 
 def check_states(store: timestone.Store, promises: Promises) -> None:
-    """Of the log that is compacted: an acknowledged record goes only for a newer one of its topic."""
+    """Check the compacted log: an acknowledged record is removed only for a newer one of its topic."""
     acked = {number: offset for number, offset in promises.acked.items() if number >= STATE}
     if (STATES_NAME, 0) not in store.log_names():
         assert not acked
@@ -134,7 +134,7 @@ def check_states(store: timestone.Store, promises: Promises) -> None:
 
 
 def numbers_of(calls: list[str], step: int, pattern: str = "") -> list[int]:
-    """Which calls to try: the number of every `step`-th that fits, of each kind of call on each kind of file."""
+    """Return the calls to try: the number of every `step`-th that fits, of each kind of call on each kind of file."""
     seen: dict[str, int] = {}
     chosen = []
     for number, call in enumerate(calls, 1):
@@ -147,7 +147,7 @@ def numbers_of(calls: list[str], step: int, pattern: str = "") -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """Steps of an owner, and what lies there before."""
+    """Steps of an owner, and the files before them."""
 
     steps: str
     before: Path | None
@@ -199,7 +199,7 @@ def run_faulted(
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("action", [Action.KILL, Action.KILL_IN_THE_MIDDLE], ids=["before", "in the middle"])
-def test_killed_at_each_system_call(
+def test_promises_hold_when_killed_at_each_system_call(
     process: FaultedProcess, scene: Scene, action: Action, quick_directory: Path
 ) -> None:
     pattern = "" if action is Action.KILL else "write"
@@ -223,11 +223,11 @@ ERRORS = {
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("forever", [False, True], ids=["once", "without end"])
 @pytest.mark.parametrize("error", ERRORS)
-def test_refused_at_each_system_call(
+def test_promises_hold_when_each_system_call_fails(
     process: FaultedProcess, scene: Scene, error: str, forever: bool, quick_directory: Path
 ) -> None:
-    """The caller is told, with the file; what it was told is true; and once the cause is gone the store works again in
-    the same process."""
+    """The caller gets an error with the file; every reported result is true; and after the cause is gone the store
+    works again in the same process."""
     number_of_error, calls, pattern = ERRORS[error]
     whole, _ = run_faulted(process, scene, quick_directory / "whole", Fault(calls=calls))
     for number in numbers_of(whole.calls, STEP, pattern):
@@ -244,8 +244,10 @@ def test_refused_at_each_system_call(
 
 
 @pytest.mark.timeout(600)
-def test_cut_short_at_each_write(process: FaultedProcess, scene: Scene, quick_directory: Path) -> None:
-    """A write that does only half of it is no error; what does not loop loses the other half."""
+def test_promises_hold_when_each_write_is_short(
+    process: FaultedProcess, scene: Scene, quick_directory: Path
+) -> None:
+    """A write that does only half of its work is not an error; code that does not repeat it loses the other half."""
     for number in numbers_of(scene.calls, STEP, "write"):
         root = quick_directory / "store"
         with told_on_failure(call=number, at=scene.calls[number - 1]):

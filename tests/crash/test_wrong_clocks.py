@@ -1,6 +1,7 @@
-"""Machines whose wall clock is wrong at any start, for any time, by any amount, and jumps while they run: retention
-never deletes a record that is younger than the retention by true time, and deletes on time by the time that the
-machine was running.
+"""Machines whose wall clock is wrong at any start, for any time, by any amount, and jumps while they run.
+
+Retention never deletes a record that is younger than the retention by true time, and deletes on time by the time that
+the machine was running.
 
     TIMESTONE_CLOCK_ROUNDS=2000 TIMESTONE_SEED=random pytest tests/crash/test_wrong_clocks.py
 """
@@ -29,13 +30,13 @@ BEGAN_US = 1_700_000_000 * SECOND_US
 
 
 class Machine(Clock):
-    """True time, and what the clocks of a machine make of it."""
+    """True time, and the readings of a machine's clocks."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
         self.true_us = BEGAN_US
         self.ran_us = 0
-        """How long the machine has been running in all."""
+        """Total running time of the machine."""
         self._wrong_us = 0
         self._booted_us = self.true_us
         self._boot_id = rng.randbytes(16)
@@ -59,7 +60,7 @@ class Machine(Clock):
         self._boot_id = self._rng.randbytes(16)
 
     def set_clock(self) -> None:
-        """Right as often as not."""
+        """Set the wall clock, right in half of the cases."""
         sign = self._rng.choice((-1, 1))
         self._wrong_us = sign * self._rng.choice(WRONG_US) if self._rng.random() < 0.5 else 0
 
@@ -68,7 +69,7 @@ class Machine(Clock):
 
 
 class Life:
-    """A store on such a machine, and what is true of each of its records."""
+    """A store on such a machine, and the true age of each of its records."""
 
     def __init__(self, path: Path, rng: random.Random) -> None:
         self.rng = rng
@@ -76,7 +77,7 @@ class Life:
         self.machine = Machine(rng)
         self.retention_us = rng.choice((HOUR_US, DAY_US, 30 * DAY_US))
         self.appended: dict[int, int] = {}
-        """The true time of each append, by offset, of records that were not deleted so far."""
+        """The true time of each append, by offset, of the remaining records."""
         self.files = FaultyFiles()
         self.open()
 
@@ -127,7 +128,7 @@ class Life:
         self.open()
 
     def run(self, time_us: int) -> None:
-        """Let the machine run; append now and then, and look as often as the background would."""
+        """Let the machine run; append from time to time, and run retention as often as the background would."""
         slice_us = max(NOTE_EVERY_US, self.retention_us // 50)
         for _ in range(min(20, time_us // slice_us + 1)):
             for _ in range(self.rng.randrange(3)):
@@ -137,14 +138,15 @@ class Life:
 
     def check(self) -> None:
         self.log.apply_retention()
-        self.store.sealer.settle()  # of what that has rolled
+        self.store.sealer.settle()  # of the segments that were rolled
         start = self.log.start_offset
         for offset in [offset for offset in self.appended if offset < start]:
             age_us = self.machine.true_us - self.appended.pop(offset)
             assert age_us >= self.retention_us, f"deleted at the age of {age_us / HOUR_US} hours"
 
     def check_that_all_goes(self) -> None:
-        """Nothing stays for longer than twice the retention of running time, and what each power loss costs."""
+        """Check that no record stays for longer than twice the retention of running time, and the cost of each power
+        loss."""
         slice_us = max(NOTE_EVERY_US, self.retention_us // 50)
         end = self.log.end_offset
         late_us = 2 * self.retention_us + self.retention_us // 16 + 2 * slice_us

@@ -1,4 +1,4 @@
-"""The plug-in of the examples, installed as a plug-in is and asked by a real server about real clients."""
+"""The plug-in of the examples, installed as a plug-in and asked by a real server about real clients."""
 
 import json
 import threading
@@ -19,11 +19,12 @@ from tests.support.mqtt_clients import RawClient
 
 FOLDER = ROOT / "examples" / "authenticator"
 PATIENCE_MS = "60000"
-"""Of the plug-in with the service, which on a busy machine may not answer within the two seconds of its default."""
+"""The plug-in's time limit for its service, which on a busy machine may not answer within the default of two
+seconds."""
 
 
 class Service(BaseHTTPRequestHandler):
-    """Knows alice, has banned mallory, is broken for bob, repeats what odd says and has never heard of others."""
+    """Accepts alice, has banned mallory, fails for bob, returns odd's own text and does not know other users."""
 
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -39,7 +40,7 @@ class Service(BaseHTTPRequestHandler):
         self.wfile.write((asked["password"] if asked["user"] == "odd" else answer).encode())
 
     def log_message(self, *words: object) -> None:
-        """Quiet."""
+        """Log nothing."""
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +66,7 @@ def installed(tmp_path: Path) -> Mapping[str, str]:
     return {"PYTHONPATH": f"{FOLDER}:{metadata.parent}"}
 
 
-def test_the_server_asks_it_about_every_login(tmp_path: Path, url: str, installed: Mapping[str, str]) -> None:
+def test_plug_in_is_asked_about_every_login(tmp_path: Path, url: str, installed: Mapping[str, str]) -> None:
     (tmp_path / "timestone.toml").write_text(
         'mqtt.listen = "127.0.0.1:0"\nmqtt.authenticators = ["web-service"]\n'
         f'mqtt.authenticator_options.web-service.url = "{url}"\n'
@@ -97,7 +98,7 @@ def test_the_server_asks_it_about_every_login(tmp_path: Path, url: str, installe
 
 
 def asked(url: str, answer: str) -> Identity | Refusal | None:
-    """What becomes of a login to which the service answers this."""
+    """Return the outcome of a login to which the service gives this answer."""
     plug_in = WebServiceLogin({"url": url, "timeout_ms": PATIENCE_MS})
     return plug_in.authenticate(Credentials("dev", "odd", answer.encode(), "::1"))
 
@@ -110,7 +111,7 @@ def asked(url: str, answer: str) -> Identity | Refusal | None:
         ('{"user": "odd", "subscribe": []}', ()),
     ],
 )
-def test_without_lists_the_access_file_decides_and_with_one_nothing_else(
+def test_access_lists_of_the_answer_replace_the_access_file(
     url: str, answer: str, rules: tuple[Rule, ...] | None
 ) -> None:
     identity = asked(url, answer)
@@ -121,16 +122,16 @@ def test_without_lists_the_access_file_decides_and_with_one_nothing_else(
     "answer",
     ["", "[]", "{}", '{"user": 7}', '{"user": "odd", "publish": "a/#"}', '{"user": "odd", "subscribe": [7]}'],
 )
-def test_an_answer_that_is_not_understood_lets_nobody_in(url: str, answer: str) -> None:
+def test_invalid_answer_refuses_the_login(url: str, answer: str) -> None:
     refusal = asked(url, answer)
     assert isinstance(refusal, Refusal) and refusal.reason == Reason.SERVER_UNAVAILABLE
 
 
-def test_options_that_cannot_be_meant_are_refused() -> None:
+def test_invalid_options_are_refused() -> None:
     for options in ({}, {"url": "http://127.0.0.1", "colour": "red"}):
         with pytest.raises(ValueError, match="web-service takes url"):
             WebServiceLogin(options)
 
 
-def test_its_metadata_names_the_class() -> None:
+def test_metadata_names_the_plug_in_class() -> None:
     assert 'web-service = "web_service_login:WebServiceLogin"' in (FOLDER / "pyproject.toml").read_text()

@@ -27,11 +27,11 @@ def report(device: PahoClient, name: str, sequence: int, temperature: float) -> 
 
 
 def answers(device: PahoClient, count: int) -> list[int]:
-    """The reports that the next `count` commands answer."""
+    """Return the reports that the next `count` commands answer."""
     return [json.loads(device.messages.get(timeout=120).payload)["seq"] for _ in range(count)]
 
 
-def test_each_device_gets_each_command_once_also_when_a_batch_is_run_again(
+def test_each_device_gets_each_command_once_when_a_batch_runs_again(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     checkpoint = tmp_path / "checkpoint"

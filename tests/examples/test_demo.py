@@ -1,4 +1,4 @@
-"""The demo, small: the same line as `make demo`, and what it says when the numbers do not agree."""
+"""The demo, small: the command of `make demo`, and its message when the numbers differ."""
 
 import subprocess
 import sys
@@ -20,7 +20,7 @@ DEVICES = 12
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-def test_demo_finds_every_count_equal_also_where_a_demo_ran_before(tmp_path: Path) -> None:
+def test_demo_finds_equal_counts_also_after_an_earlier_demo(tmp_path: Path) -> None:
     (tmp_path / "demo" / "data" / "mqtt-0").mkdir(parents=True)
     (tmp_path / "demo" / "tables" / "_ledger").mkdir(parents=True)
     (tmp_path / "demo" / "server.log").touch()
@@ -41,7 +41,7 @@ def test_demo_finds_every_count_equal_also_where_a_demo_ran_before(tmp_path: Pat
 
 
 @pytest.mark.parametrize("option", ["--messages", "--devices"])
-def test_nothing_to_send_and_nobody_to_send_it_is_a_mistake(option: str) -> None:
+def test_demo_without_messages_or_devices_is_refused(option: str) -> None:
     with pytest.raises(SystemExit) as caught:
         main([option, "0"])
     assert caught.value.code == 2
@@ -52,7 +52,7 @@ def test_unequal_counts_are_named() -> None:
         check(Console(), "stored", 99, "acknowledged", 1000)
 
 
-def test_fleet_says_which_device_could_not_go_on() -> None:
+def test_fleet_names_the_device_that_failed() -> None:
     fleet = Fleet("127.0.0.1", 1, device_count=1, message_count=1, process_count=1)
     with fleet, pytest.raises(DeviceError, match="refused"):
         fleet.wait(120.0)
@@ -84,7 +84,7 @@ def test_second_demo_in_the_same_directory_is_refused(
     assert "another demo runs in" in capsys.readouterr().out
 
 
-def test_directory_with_something_else_is_left_alone(
+def test_foreign_directory_is_not_changed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "data").mkdir()
@@ -95,7 +95,9 @@ def test_directory_with_something_else_is_left_alone(
     assert list(tmp_path.iterdir()) == [tmp_path / "data"]
 
 
-def test_server_without_its_compiled_parts_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_server_without_compiled_kernels_reports_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TIMESTONE_PURE", "1")
     with Server(tmp_path / "data", tmp_path / "log") as server:
         assert server.slow_because() == "TIMESTONE_PURE is set"

@@ -1,1 +1,1 @@
-"""Stores as released versions of Timestone have written them. Every later version has to read them."""
+"""Stores written by released versions of Timestone. Every later version has to read them."""

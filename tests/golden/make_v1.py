@@ -1,7 +1,7 @@
-"""Write the golden store of format version 1 again: `python -m tests.golden.make_v1 FOLDER`.
+"""Write the golden store of format version 1: `python -m tests.golden.make_v1 FOLDER`.
 
-Only to look at what changed when a test here fails. What is checked in was written by version 0.1.0 and is never
-replaced: a changed byte is a new format version with a golden store of its own.
+Use it only to find the difference when a test here fails. The stored files were written by version 0.1.0 and are never
+replaced: a changed byte is a new format version with a separate golden store.
 """
 
 import shutil
@@ -12,7 +12,7 @@ from pathlib import Path
 import timestone
 from tests.golden.making import wait_until_sealed, write_expected
 from tests.support.step_clock import StepClock
-from timestone import Ack, Draft, Header, HeaderKind, LogConfig
+from timestone import Ack, Header, HeaderKind, LogConfig, WriteBatch
 from timestone.record import encode_headers
 
 _HEADERS = (
@@ -23,7 +23,7 @@ _HEADERS = (
 
 
 def make(folder: Path) -> None:
-    """Two sealed segments and one that was never closed, with every kind of record."""
+    """Make two sealed segments and one that was never closed, with every kind of record."""
     with tempfile.TemporaryDirectory() as scratch:
         live = Path(scratch) / "store"
         config = timestone.StoreConfig(min_free_bytes=0, log=LogConfig(segment_entries=4))
@@ -34,11 +34,11 @@ def make(folder: Path) -> None:
             log.append(bytes(range(256)))
             block = encode_headers(_HEADERS)
             topic = log.topic_id("geräte/3/zustand")
-            log.append_draft(Draft([block + b"with headers"], topic, flags=1, header_lengths=len(block)))
+            log.append_batch(WriteBatch([block + b"with headers"], topic, flags=1, header_lengths=len(block)))
             log.append_many([b"5", b"6", b"7", b"8"], topic="devices/1/state", ack=Ack.SYNCED)
             log.append_many([b"9", b"10"], topics=["devices/1/state", "devices/4/state"], ack=Ack.SYNCED)
             wait_until_sealed(log, 2)
-            # Copied while it is open: what a kill -9 leaves.
+            # Copied while it is open: the state after a kill -9.
             shutil.copytree(live / "telemetry-0", folder / "telemetry-0")
         shutil.copy(live / "catalog.db", folder / "catalog.db")
         write_expected(folder)

@@ -1,7 +1,7 @@
-"""Write the golden store with compressed segments again: `python -m tests.golden.make_v2 FOLDER`.
+"""Write the golden store with compressed segments: `python -m tests.golden.make_v2 FOLDER`.
 
-Only to look at what changed when a test here fails. What is checked in is never replaced: a changed byte is a new
-format version with a golden store of its own. (The compressed bytes also depend on the version of zstandard.)
+Use it only to find the difference when a test here fails. The stored files are never replaced: a changed byte is a new
+format version with a separate golden store. (The compressed bytes also depend on the version of zstandard.)
 """
 
 import shutil
@@ -18,7 +18,7 @@ from timestone.compressed.zstd import train
 
 
 def make(folder: Path) -> None:
-    """A segment compressed without a dictionary, one with, one left as it was and one that was never closed."""
+    """Make a segment compressed without a dictionary, one with, one left raw and one that was never closed."""
     with tempfile.TemporaryDirectory() as scratch:
         live = Path(scratch) / "store"
         config = timestone.StoreConfig(min_free_bytes=0, delete_delay_ms=0, log=LogConfig(segment_entries=4))
@@ -46,7 +46,7 @@ def make(folder: Path) -> None:
                     log.apply_compression()
                     log.configure(compression="none")
             store.deleted_files.unlink_all()
-            # Copied while it is open: what a kill -9 leaves.
+            # Copied while it is open: the state after a kill -9.
             shutil.copytree(live / "telemetry-0", folder / "telemetry-0")
         shutil.copy(live / "catalog.db", folder / "catalog.db")
         write_expected(folder)

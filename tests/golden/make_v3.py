@@ -1,7 +1,7 @@
-"""Write the golden store of a compacted log again: `python -m tests.golden.make_v3 FOLDER`.
+"""Write the golden store of a compacted log: `python -m tests.golden.make_v3 FOLDER`.
 
-Only to look at what changed when a test here fails. What is checked in is never replaced: a changed byte is a new
-format version with a golden store of its own.
+Use it only to find the difference when a test here fails. The stored files are never replaced: a changed byte is a new
+format version with a separate golden store.
 """
 
 import shutil
@@ -16,8 +16,8 @@ from timestone import LogConfig
 
 
 def make(folder: Path) -> None:
-    """A segment that lost all its records, one that lost some and was compressed then, one that lost some, and one that
-    was never closed."""
+    """Make a segment that lost all its records, one that lost some and was compressed then, one that lost some, and one
+    that was never closed."""
     with tempfile.TemporaryDirectory() as scratch:
         live = Path(scratch) / "store"
         log_config = LogConfig(segment_entries=4, compact=True, tombstone_ms=0)
@@ -36,7 +36,7 @@ def make(folder: Path) -> None:
             log.apply_compression()
             log.configure(compression="none")
             store.deleted_files.unlink_all()
-            # Copied while it is open: what a kill -9 leaves.
+            # Copied while it is open: the state after a kill -9.
             shutil.copytree(live / "telemetry-0", folder / "telemetry-0")
         shutil.copy(live / "catalog.db", folder / "catalog.db")
         write_expected(folder)

@@ -1,7 +1,7 @@
-"""Write the golden store with checksums in its catalogue again: `python -m tests.golden.make_v4 FOLDER`.
+"""Write the golden store with checksums in its catalogue: `python -m tests.golden.make_v4 FOLDER`.
 
-Only to look at what changed when a test here fails. What is checked in is never replaced: a changed byte is a new
-format version with a golden store of its own.
+Use it only to find the difference when a test here fails. The stored files are never replaced: a changed byte is a new
+format version with a separate golden store.
 """
 
 import shutil
@@ -16,7 +16,7 @@ from timestone import LogConfig, Pin, ReaderId
 
 
 def make(folder: Path) -> None:
-    """A sealed segment and one that was never closed, two named readers, one of them with a pin, and documents."""
+    """Make a sealed segment and one that was never closed, two named readers, one of them with a pin, and documents."""
     with tempfile.TemporaryDirectory() as scratch:
         live = Path(scratch) / "store"
         config = timestone.StoreConfig(min_free_bytes=0, log=LogConfig(segment_entries=4))
@@ -29,7 +29,7 @@ def make(folder: Path) -> None:
             pin = Pin(max_age_ms=1000, max_bytes=2000)
             store.commit_readers({ReaderId("telemetry", 0, "gerät/ß"): 5}, pin=pin)
             store.documents.put_many("space", {"key": b"\0\xff", "\0": b""})
-            # Copied while it is open: what a kill -9 leaves.
+            # Copied while it is open: the state after a kill -9.
             shutil.copytree(live / "telemetry-0", folder / "telemetry-0")
         shutil.copy(live / "catalog.db", folder / "catalog.db")
         write_expected(folder)

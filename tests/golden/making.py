@@ -1,4 +1,4 @@
-"""What the makers of golden stores have in common."""
+"""Functions that the makers of golden stores share."""
 
 import json
 from pathlib import Path
@@ -7,13 +7,13 @@ import timestone
 
 
 def wait_until_sealed(log: timestone.Log, count: int) -> None:
-    """Until so many segments have been sealed in the background."""
-    while sum(segment.trailer is not None for segment in log.history.segments) < count:
+    """Wait until this number of segments has been sealed in the background."""
+    while sum(segment.trailer is not None for segment in log.segment_list.segments) < count:
         log.sync()
 
 
 def write_expected(folder: Path) -> None:
-    """Beside a golden store, what is to be read from it."""
+    """Write the expected records beside a golden store."""
     expected: list[dict[str, object]] = [
         {
             "offset": record.offset,

@@ -1,4 +1,4 @@
-"""What released versions have written, read by this one."""
+"""Stores of released versions, read by this one."""
 
 import json
 import shutil
@@ -21,8 +21,8 @@ STATES = {
     "v3": ["sealed", "sealed", "sealed", "unclosed"],
     "v4": ["sealed", "unclosed"],
 }
-"""Each golden store with the states of its segments. v2 has compressed ones, v3 such as have lost records to
-compaction; v4 has checksums in its catalogue."""
+"""Each golden store with the states of its segments. v2 has compressed ones, v3 compacted ones; v4 has checksums in its
+catalogue."""
 
 
 @pytest.fixture(params=STATES)
@@ -70,7 +70,9 @@ def test_golden_store_is_read_by_topic(golden: Path) -> None:
         assert [record.offset for record in reader] == wanted
 
 
-def test_golden_store_is_inspected_to_the_last_byte(golden: Path, request: pytest.FixtureRequest) -> None:
+def test_deep_inspection_of_a_golden_store_finds_no_damage(
+    golden: Path, request: pytest.FixtureRequest
+) -> None:
     report = inspect_store(golden, deep=True)
     assert report.exit_code == EXIT_UNCLOSED
     states = [segment.state for segment in report.logs[0].segments]
@@ -79,32 +81,35 @@ def test_golden_store_is_inspected_to_the_last_byte(golden: Path, request: pytes
 
 def test_golden_segments_are_compressed_without_and_with_a_dictionary() -> None:
     with timestone.view(HERE / "v2") as view:
-        trailers = [segment.trailer for segment in view.log("telemetry").history.segments]
+        trailers = [segment.trailer for segment in view.log("telemetry").segment_list.segments]
     layouts = [trailer.frames if trailer else None for trailer in trailers]
     assert [layout.dictionary if layout else None for layout in layouts] == [0, 1, None, None]
     assert [trailer.generation if trailer else None for trailer in trailers] == [1, 1, 0, None]
 
 
-def test_golden_segments_have_lost_records_to_compaction() -> None:
+def test_golden_compacted_segments_skip_removed_records() -> None:
     with timestone.view(HERE / "v3") as view:
-        trailers = [segment.trailer for segment in view.log("telemetry").history.segments]
+        trailers = [segment.trailer for segment in view.log("telemetry").segment_list.segments]
     assert [trailer.removed_count if trailer else None for trailer in trailers] == [4, 2, 1, None]
     assert [trailer.generation if trailer else None for trailer in trailers] == [1, 2, 2, None]
 
 
-def test_golden_catalogue_holds_and_has_what_was_committed(tmp_path: Path) -> None:
+def test_golden_catalogue_verifies_and_has_its_commits(tmp_path: Path) -> None:
     root = Path(shutil.copytree(HERE / "v4", tmp_path / "store"))
     for opened in (timestone.view(root), timestone.open(root)):
         with opened as store:
             committed = {reader.name: (found.offset, found.pin) for reader, found in store.readers().items()}
-            assert committed == {"billing": (3, None), "gerät/ß": (5, Pin(max_age_ms=1000, max_bytes=2000))}
+            assert committed == {
+                "billing": (3, None),
+                "gerät/ß": (5, Pin(max_age_ms=1000, max_bytes=2000)),
+            }
     catalogue = Catalog(root / "catalog.db", read_only=True)
     catalogue.check()
     assert catalogue.items("space") == {"key": b"\0\xff", "\0": b""}
     catalogue.close()
 
 
-def test_catalogue_of_an_earlier_version_is_brought_to_this_one_by_opening_the_store(golden: Path) -> None:
+def test_catalogue_of_an_earlier_version_is_upgraded_at_open(golden: Path) -> None:
     before = Catalog(golden / "catalog.db", read_only=True)
     documents = {space: before.items(space) for space in before.spaces()}
     before.close()
@@ -119,7 +124,7 @@ def test_catalogue_of_an_earlier_version_is_brought_to_this_one_by_opening_the_s
 
 
 @pytest.mark.parametrize("name", ["topics", "00000000000000000000.index"])
-def test_file_of_a_later_version_is_refused_by_its_version(golden: Path, name: str) -> None:
+def test_file_of_a_later_version_raises_unsupported_format(golden: Path, name: str) -> None:
     path = golden / "telemetry-0" / name
     data = bytearray(path.read_bytes())
     data[8] = 9

@@ -1,10 +1,10 @@
-"""Our pages of documentation as data: their fenced blocks and links. Knows Markdown as far as we write it.
+"""The pages of the documentation as data: their fenced blocks and links. Parses the Markdown that these pages use.
 
-A block that cannot run in a test stands under a comment that says why: `<!-- not run: installs packages -->`.
+A block that cannot run in a test follows a comment with the reason: `<!-- not run: installs packages -->`.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.house.tree import ROOT, tracked_files
@@ -26,16 +26,16 @@ class Block:
     text: str
     excuse: str | None
     """Why it is not run; None for a block that runs."""
+    output: str = ""
+    """Of a program: what it prints, from the `text` block that stands directly below it."""
 
     @property
     def runs(self) -> bool:
         return self.language in RUNNABLE and self.excuse is None
 
     def commands(self) -> list[tuple[str, str]]:
-        """The commands of a `console` block with the output that the page promises for each (may be empty).
-
-        A command begins with `$ ` and goes on in lines that begin with `> `; everything else is output.
-        """
+        """Return the commands of a `console` block with the documented output of each (may be empty). A command begins
+        with `$ ` and continues in lines that begin with `> `; everything else is output."""
         pairs: list[tuple[str, list[str]]] = []
         for line in self.text.splitlines():
             if line.startswith("$ "):
@@ -49,23 +49,32 @@ class Block:
 
 
 def pages() -> list[Path]:
-    """Every Markdown file of ours, relative to ROOT."""
+    """Return every Markdown file of the project, relative to ROOT."""
     return [path for path in tracked_files() if path.suffix == ".md"]
 
 
 def blocks(page: Path) -> list[Block]:
-    """The fenced blocks of a page, in order."""
+    """Return the fenced blocks of a page, in order."""
     found: list[Block] = []
     opened: tuple[int, str, str | None] | None = None
     lines: list[str] = []
     excuse: str | None = None
+    ended = 0
     for number, line in enumerate((ROOT / page).read_text("utf-8").splitlines(), 1):
         fence = FENCE.match(line)
         if opened is None and fence:
             opened, lines = (number, fence[1], excuse), []
         elif opened is not None and fence:
-            found.append(Block(page, opened[0], opened[1], "\n".join(lines), opened[2]))
-            opened = None
+            block = Block(page, opened[0], opened[1], "\n".join(lines), opened[2])
+            if (
+                block.language == "text"
+                and found
+                and found[-1].language == "python"
+                and opened[0] - ended == 2
+            ):
+                found[-1] = replace(found[-1], output=block.text)
+            found.append(block)
+            opened, ended = None, number
         elif opened is not None:
             lines.append(line)
         said = NOT_RUN.match(line)
@@ -75,7 +84,7 @@ def blocks(page: Path) -> list[Block]:
 
 
 def links(page: Path) -> list[tuple[str, str]]:
-    """(text, target) of the links outside of fenced blocks."""
+    """Return (text, target) of the links outside of fenced blocks."""
     inside = False
     found: list[tuple[str, str]] = []
     for line in (ROOT / page).read_text("utf-8").splitlines():
@@ -87,6 +96,12 @@ def links(page: Path) -> list[tuple[str, str]]:
 
 
 def anchors(page: Path) -> set[str]:
-    """What a link may name behind `#`: the headings of a page, the way they are usually turned into addresses."""
+    """Return the valid anchors of a page: its headings, converted as usual."""
     headings = re.findall(r"^#+ (.+)$", (ROOT / page).read_text("utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def ports_of(page: Path) -> set[str]:
+    """The ports that servers of a page listen on for MQTT."""
+    text = "\n".join(block.text for block in blocks(page) if block.runs)
+    return set(re.findall(r"--mqtt 127\.0\.0\.1:(\d+)", text))

@@ -1,4 +1,4 @@
-"""docs/conformance.md speaks of every statement, trap and pitfall once, and of tests that exist."""
+"""docs/conformance.md lists every statement, trap and pitfall once, with existing tests."""
 
 import re
 
@@ -8,7 +8,7 @@ from tests.house.tree import ROOT
 
 PAGE = (ROOT / "docs" / "conformance.md").read_text("utf-8")
 
-# By section of the specification: how many statements it has.
+# Number of statements by section of the specification.
 MQTT_5 = {
     "1.5.4": 3, "1.5.5": 1, "1.5.7": 1, "2.1.3": 1, "2.2.1": 6, "2.2.2": 1, "3.1.0": 2, "3.1.2": 30, "3.1.3": 12,
     "3.1.4": 6, "3.2.0": 2, "3.2.2": 22, "3.3.1": 13, "3.3.2": 20, "3.3.4": 10, "3.4.2": 3, "3.5.2": 3, "3.6.1": 1,
@@ -30,7 +30,7 @@ ABSENT = {"2.2.1-1"}
 
 
 def rows(heading: str) -> dict[str, str]:
-    """By the first column of the table below a heading: what stands in its last one."""
+    """Return the last column of the table below a heading, by its first column."""
     body = PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     found = re.findall(r"^\| ([^|]+?) \| [^|]+ \| (.+) \|$", body, re.MULTILINE)[1:]
     table = {first: last for first, last in found if not first.startswith("-")}
@@ -51,14 +51,14 @@ def statements(counts: dict[str, int]) -> set[str]:
         ("MQTT 3.1.1", statements(MQTT_3_1_1)),
     ],
 )
-def test_everything_is_spoken_of_and_covered_or_excused(heading: str, expected: set[str]) -> None:
+def test_page_covers_or_excuses_every_statement(heading: str, expected: set[str]) -> None:
     table = rows(heading)
     assert set(table) == expected
     for what, covered in table.items():
         assert re.fullmatch(r"(`[\w/]+::test_\w+`(, )?)+|—: \S.*", covered), f"{what}: {covered}"
 
 
-def test_the_tests_that_it_names_exist() -> None:
+def test_page_names_only_existing_tests() -> None:
     named = set(re.findall(r"`([\w/]+)::(test_\w+)`", PAGE))
     assert len(named) > 150
     for file, test in sorted(named):

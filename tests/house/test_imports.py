@@ -1,4 +1,4 @@
-"""Imports point down. The contracts are in pyproject.toml; here they run, and what they cannot see is checked."""
+"""Imports point down. The contracts are in pyproject.toml; these tests run them, and check what they cannot see."""
 
 import ast
 import subprocess
@@ -32,18 +32,22 @@ def test_import_contracts_hold() -> None:
             "timestone_cli.main",
             "asyncio numpy pyarrow pyspark rich sqlite3 timestone mqtt_front timestone_bench",
         ),
+        (
+            "timestone_cli.commands.serve, mqtt_front.front",
+            "obstore timestone_tiering.tier timestone_tiering.uploading pyarrow pyspark rich argon2 jwt websockets",
+        ),
         ("pyspark_timestone", "pyarrow numpy timestone mqtt_front"),
     ],
 )
-def test_importing_a_package_loads_nothing_it_does_not_need(module: str, unwanted: str) -> None:
-    """Spark imports every `pyspark_…` module there is, and `timestone --help` must answer at once."""
+def test_import_of_a_package_loads_no_unneeded_module(module: str, unwanted: str) -> None:
+    """Spark imports every installed `pyspark_…` module, and `timestone --help` must answer at once."""
     probe = f"import sys, {module}; print(*sorted(set({unwanted.split()!r}) & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", probe], stdout=subprocess.PIPE, text=True, check=True)
     assert done.stdout.split() == []
 
 
 def names_imported(module: Path, known: Container[str]) -> Iterator[str]:
-    """The modules that a module asks for while it is imported: not those for types only, nor those of functions."""
+    """Return the modules that a module imports at import time: not those for types only, nor those of functions."""
     name = import_name(module)
     package = name if module.name == "__init__.py" else name.rpartition(".")[0]
     waiting: list[ast.stmt] = list(ast.parse((ROOT / module).read_text("utf-8")).body)
@@ -73,7 +77,7 @@ def names_imported(module: Path, known: Container[str]) -> Iterator[str]:
 
 
 def test_every_module_can_be_imported_first() -> None:
-    """An import cycle shows only when the unlucky module comes first, so there must not be any."""
+    """An import cycle shows only when a certain module is imported first, so there must not be any."""
     files = {import_name(module): module for module in modules()}
     graph = {
         name: {one for one in names_imported(file, files) if one in files} for name, file in files.items()

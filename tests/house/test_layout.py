@@ -1,6 +1,8 @@
-"""One noun a file, a test file for each, and nothing left lying about."""
+"""One noun a file, a test file for each, small rooms, and no leftovers."""
 
+import ast
 import re
+from collections import Counter
 from pathlib import Path
 
 from tests.house.tree import ROOT, modules, tracked_files
@@ -8,9 +10,16 @@ from tests.house.tree import ROOT, modules, tracked_files
 UNTESTED = {
     "cli/__main__.py": "three lines; tests/cli starts it as a process",
     "timestone/upkeep/host.py": "protocols only, which mypy checks",
+    "timestone/upkeep/tier.py": "protocols only, which mypy checks",
     "mqtt_front/handlers/server.py": "protocols only, which mypy checks",
 }
 """Modules without a test file of their own name, and why."""
+
+MOST_FILES, MOST_LINES, MOST_FUNCTION_LINES = 15, 500, 60
+"""Of a room (without its `__init__.py`), of a module, of a function."""
+
+LARGE_ROOMS = {"bench", "bench/mqtt", "pipeline"}
+"""Rooms above the limit. A change that shrinks one takes it off the list; nothing is added."""
 
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "base", "tools"}
 
@@ -20,11 +29,11 @@ KNOWN_HOST = re.compile(
     r"www\.apache\.org|spark\.apache\.org|docs\.oasis-open\.org|www\.rfc-editor\.org"
     r"|127\.0\.0\.1|(.+\.)?localhost|(.+\.)?example(\.\w+)?"
 )
-"""Pages that may be pointed to. Where packages come from is the business of whoever installs them."""
+"""Hosts that links may point to. The source of packages is the choice of each user."""
 
 
 def own_test_files(module: Path) -> list[Path]:
-    """Where the tests of a module may be: `tests/<package>/[<folder>/]test_<module>.py`."""
+    """Return where the tests of a module may be: `tests/<package>/[<folder>/]test_<module>.py`."""
     package, *folders, name = module.parts
     return [
         Path("tests", package, *folders, f"test_{name}"),
@@ -43,12 +52,36 @@ def test_every_module_has_a_test_file_of_its_own_name() -> None:
     assert sorted(set(UNTESTED) - without) == [], "tested by now, or gone: take it off the list"
 
 
-def test_no_module_has_a_name_that_says_nothing() -> None:
+def test_rooms_hold_few_files() -> None:
+    sizes = Counter(str(module.parent) for module in modules() if module.name != "__init__.py")
+    assert {room for room, count in sizes.items() if count > MOST_FILES} == LARGE_ROOMS
+
+
+def test_modules_are_short() -> None:
+    assert [str(module) for module in modules() if len(lines_of(module)) > MOST_LINES] == []
+
+
+def test_functions_are_short() -> None:
+    found: dict[str, set[str]] = {}
+    for module in modules():
+        for node in ast.walk(ast.parse("\n".join(lines_of(module)))):
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            if (node.end_lineno or 0) - node.lineno >= MOST_FUNCTION_LINES:
+                found.setdefault(str(module), set()).add(node.name)
+    assert found == {}
+
+
+def lines_of(module: Path) -> list[str]:
+    return (ROOT / module).read_text("utf-8").splitlines()
+
+
+def test_no_module_has_a_meaningless_name() -> None:
     assert [str(module) for module in modules() if module.stem in VAGUE_NAMES] == []
 
 
-def test_no_file_holds_leftovers_or_strange_addresses() -> None:
-    complaints = []
+def test_files_have_no_leftovers_and_no_foreign_addresses() -> None:
+    throttled_log = []
     for path in tracked_files():
         try:
             text = (ROOT / path).read_text("utf-8")
@@ -58,19 +91,19 @@ def test_no_file_holds_leftovers_or_strange_addresses() -> None:
             hosts = re.findall(r"https?://([\w.-]+)", line)
             strange = [host for host in hosts if not KNOWN_HOST.fullmatch(host)]
             if LEFTOVER.search(line) or strange or str(ROOT) in line:
-                complaints.append(f"{path}:{number}: {line.strip()}")
-    assert not complaints, "\n".join(complaints)
+                throttled_log.append(f"{path}:{number}: {line.strip()}")
+    assert not throttled_log, "\n".join(throttled_log)
 
 
-def test_text_files_end_with_one_newline_and_hold_no_tabs_or_trailing_blanks() -> None:
-    complaints = []
+def test_text_files_end_with_one_newline_and_have_no_tabs_or_trailing_blanks() -> None:
+    throttled_log = []
     for path in tracked_files():
         if path.suffix not in {".py", ".md", ".toml", ".pyx", ".pyi"}:
             continue
         text = (ROOT / path).read_text("utf-8")
         if text and (not text.endswith("\n") or text.endswith("\n\n")):
-            complaints.append(f"{path}: end of file")
-        complaints += [
+            throttled_log.append(f"{path}: end of file")
+        throttled_log += [
             f"{path}:{n}" for n, line in enumerate(text.split("\n"), 1) if re.search(r"\t|[ \t]$", line)
         ]
-    assert not complaints, "\n".join(complaints)
+    assert not throttled_log, "\n".join(throttled_log)

@@ -1,4 +1,4 @@
-"""The page about fault tests is true: every test it names is there, every target and variable too."""
+"""The page about fault tests is true: every test, target and variable that it names exists."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ PAGE = (ROOT / "docs" / "testing.md").read_text("utf-8")
 NAMED = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", PAGE)
 
 
-def test_every_test_that_is_named_exists() -> None:
+def test_page_names_only_existing_tests() -> None:
     assert len(NAMED) > 70
     missing = []
     for path, name in NAMED:
@@ -19,14 +19,14 @@ def test_every_test_that_is_named_exists() -> None:
     assert missing == []
 
 
-def test_all_26_tests_and_all_pitfalls_have_their_row() -> None:
+def test_page_has_a_row_for_all_26_tests_and_all_pitfalls() -> None:
     rows = re.findall(r"^\| (\w+) \|", PAGE, re.MULTILINE)
     numbers = [*range(1, 17), *range(20, 27)]
     assert [int(row) for row in rows if row.isdecimal()] == list(range(1, 27))
     assert [row for row in rows if re.fullmatch(r"P\d+", row)] == [f"P{number}" for number in numbers]
 
 
-def test_every_variable_is_read_by_a_test() -> None:
+def test_every_documented_variable_is_read_by_a_test() -> None:
     named = set(re.findall(r"TIMESTONE_[A-Z_]+", PAGE)) - {"TIMESTONE_SEED"}
     folders = (ROOT / "tests" / name for name in ("crash", "pipeline"))
     read = "".join(path.read_text("utf-8") for folder in folders for path in folder.glob("*.py"))

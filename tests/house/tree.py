@@ -1,4 +1,4 @@
-"""The source tree as the house tests see it: which folder is which package, and which files are ours."""
+"""The source tree for the house tests: which folder is which package, and which files belong to the project."""
 
 import subprocess
 from collections.abc import Iterator
@@ -13,14 +13,19 @@ PACKAGES = {
     "cli": "timestone_cli",
     "bench": "timestone_bench",
     "pipeline": "timestone_pipeline",
+    "tiering": "timestone_tiering",
 }
-"""Folder -> the name it is imported by."""
+"""Folder -> import name."""
+
+MICRO = Path("bench", "micro")
+"""Benchmarks that pytest runs from the source tree: no modules of a package."""
 
 
 def modules() -> Iterator[Path]:
-    """Every module of every package, relative to ROOT, sorted."""
+    """Return every module of every package, relative to ROOT, sorted."""
     for folder in PACKAGES:
-        yield from sorted(path.relative_to(ROOT) for path in (ROOT / folder).rglob("*.py"))
+        paths = sorted(path.relative_to(ROOT) for path in (ROOT / folder).rglob("*.py"))
+        yield from (path for path in paths if not path.is_relative_to(MICRO))
 
 
 def import_name(module: Path) -> str:
@@ -30,7 +35,7 @@ def import_name(module: Path) -> str:
 
 
 def tracked_files() -> list[Path]:
-    """Every file that git knows or would add, relative to ROOT."""
+    """Return every file that git tracks or would add, relative to ROOT."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,

@@ -1,4 +1,4 @@
-"""Certificate authorities and certificates for tests, made in a moment: elliptic curves, valid from yesterday on."""
+"""Certificate authorities and certificates for tests, made quickly: elliptic curves, valid from yesterday on."""
 
 import datetime
 import ipaddress
@@ -22,7 +22,7 @@ _DAY = datetime.timedelta(days=1)
 
 @dataclass(frozen=True)
 class Certified:
-    """A certificate, its key, and the files they are in."""
+    """A certificate, its key, and their files."""
 
     certificate: x509.Certificate
     private: ec.EllipticCurvePrivateKey
@@ -50,7 +50,7 @@ class Authority:
         alternatives: tuple[x509.GeneralName, ...] = (),
         file: str = "",
     ) -> Certified:
-        """A certificate for these names; with negative `days` one that has expired."""
+        """Return a certificate for these names; with negative `days` an expired one."""
         private = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, each) for each in common_names])
         builder = _builder(subject, self._name, private, min(days, 0), max(days, 0))
@@ -64,12 +64,12 @@ class Authority:
         return Certified(certificate, private, path, key_path)
 
     def issue_server(self, *, days: int = 30, file: str = "server") -> Certified:
-        """A certificate for a server on this machine."""
+        """Return a certificate for a server on this machine."""
         here = (x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1")))
         return self.issue("localhost", days=days, alternatives=here, file=file)
 
     def revoke(self, *revoked: Certified, file: str = "crl.pem") -> Path:
-        """A revocation list with these certificates."""
+        """Return a revocation list with these certificates."""
         now = datetime.datetime.now(datetime.UTC)
         builder = x509.CertificateRevocationListBuilder().issuer_name(self._name)
         builder = builder.last_update(now - _DAY).next_update(now + _DAY)
@@ -82,7 +82,7 @@ class Authority:
 
 
 def encrypt_key(certified: Certified, password: bytes) -> Path:
-    """The key once more, in a file that wants a password."""
+    """Write the key into a file that needs a password."""
     path = certified.key_path.with_suffix(".encrypted")
     path.write_bytes(_private_pem(certified.private, BestAvailableEncryption(password)))
     return path

@@ -1,4 +1,4 @@
-"""A forked copy of the test that may die, be limited or be refused, and reports what it saw."""
+"""A forked copy of the test that may die, be limited or be refused, and reports its observations."""
 
 import os
 import traceback
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 def in_child(run: Callable[[int], None]) -> tuple[int, bytes]:
-    """Run in a forked process that can report through the descriptor it is given; its exit status and its report."""
+    """Run in a forked process that can report through the given descriptor; return its exit status and its report."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:

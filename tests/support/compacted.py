@@ -1,4 +1,4 @@
-"""What a log that is compacted has to hold, given what was appended to it."""
+"""The expected content of a compacted log, given its appended records."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from timestone import Log, LogView
 
 
 class Appended(NamedTuple):
-    """One record, as appended; its offset is its place in the list."""
+    """One appended record; its offset is its place in the list."""
 
     topic: str | None
     payload: bytes
@@ -21,7 +21,7 @@ def append(log: Log, appended: list[Appended], *records: tuple[str | None, bytes
 
 
 def shown(log: Log | LogView) -> dict[int, Appended]:
-    """What a reader from the start sees, by offset."""
+    """Return the records that a reader from the start gets, by offset."""
     records = list(log.reader("earliest"))
     offsets = [record.offset for record in records]
     assert offsets == sorted(set(offsets)), "in order, each once"
@@ -31,8 +31,8 @@ def shown(log: Log | LogView) -> dict[int, Appended]:
 def check(
     log: Log | LogView, appended: Sequence[Appended], *, durable: int | None = None
 ) -> dict[int, Appended]:
-    """Nothing is invented, and the last record of each topic is there; or it was a tombstone, and nothing of the topic
-    is. `durable`: how many records must have survived. Returns what is shown."""
+    """Check that no record is invented, and that the last record of each topic is there; or it was a tombstone, and no
+    record of the topic is. `durable`: how many records must have survived. Return the records read."""
     found = shown(log)
     for offset, record in found.items():
         assert record == appended[offset]

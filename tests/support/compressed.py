@@ -1,4 +1,4 @@
-"""Stores with sealed segments that compress well, and what reads give of them."""
+"""Stores with sealed segments that compress well, and reads of them."""
 
 from pathlib import Path
 from typing import Any
@@ -21,14 +21,14 @@ NEVER_MS = 10**9
 
 
 class Asleep(Maintenance):
-    """Does nothing by itself: what the background would do, the tests ask for."""
+    """A background that does nothing by itself: the tests call its work."""
 
     def expect(self, task: Task, after_s: float = 0.0) -> None:
-        """Forget it."""
+        """Ignore it."""
 
 
 def payload_of(offset: int) -> bytes:
-    """What `fill` appends at an offset: sometimes nothing, sometimes much."""
+    """Return the payload that `fill` appends at an offset: sometimes empty, sometimes large."""
     first, count = offset * 211, offset % 5 if offset % 1000 != 999 else 60
     return b"".join(
         b'{"device":"sensor-%d","temperature":%d.5,"state":"running","at":%d}' % (n % 13, n % 41, n * n)
@@ -39,7 +39,7 @@ def payload_of(offset: int) -> bytes:
 def open_compressed(
     root: Path, files: Files | None = None, *, segment_entries: int = 100, **settings: Any
 ) -> Store:
-    """A store in which nothing happens in the background but sealing."""
+    """Open a store whose background only seals."""
     config = StoreConfig(
         ack="written",  # type: ignore[arg-type]
         min_free_bytes=0,
@@ -67,9 +67,9 @@ def fill(log: Log, count: int, batch: int = 10) -> None:
 
 
 def damage_of(store: Store, log: Log) -> list[UnprovenRange]:
-    """What the scrubber would find in all sealed segments."""
+    """Return the damage that the scrubber would find in all sealed segments."""
     found: list[UnprovenRange] = []
-    for segment in log.history.segments:
+    for segment in log.segment_list.segments:
         if segment.trailer is not None:
             check = SegmentCheck(store.files, segment)
             for _ in check.slices(1 << 18):
@@ -79,14 +79,14 @@ def damage_of(store: Store, log: Log) -> list[UnprovenRange]:
 
 
 def forget_tail(store: Store) -> None:
-    """From here on records are read from the files."""
+    """Make all later reads use the files."""
     budget = store.tail_budget
     budget.limit_bytes = 0
     budget.lend(0)
 
 
 def read_all(log: Log | LogView, *, offset: int | None = None, max_bytes: int = 1 << 20) -> dict[int, bytes]:
-    """Every record from an offset on, without those that raise CorruptRecord."""
+    """Return every record from an offset on, without those that raise CorruptRecord."""
     found: dict[int, bytes] = {}
     at = log.start_offset if offset is None else offset
     while at < log.end_offset:
@@ -101,5 +101,5 @@ def read_all(log: Log | LogView, *, offset: int | None = None, max_bytes: int = 
 
 
 def expected(start: int, end: int) -> dict[int, bytes]:
-    """What `fill` has appended at these offsets."""
+    """Return the records that `fill` has appended at these offsets."""
     return {offset: payload_of(offset) for offset in range(start, end)}

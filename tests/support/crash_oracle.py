@@ -1,13 +1,13 @@
-"""What a store must still be after a crash: the promises, held against one image.
+"""The promises of a store after a crash, checked against one image.
 
-(i)   what was acknowledged as synced is there, byte for byte (after kill -9: also what was acknowledged as written);
-(ii)  nothing is there that was not appended, at the offset it was appended at;
-(iii) what is there is a prefix: no record behind a lost one;
-(iv)  opening a second time finds the same;
+(i)   every record acknowledged as synced is there, byte for byte (after kill -9: also those acknowledged as written);
+(ii)  every record that is there was appended, at that offset;
+(iii) the records are a prefix: none behind a lost one;
+(iv)  opening a second time gives the same result;
 (v)   a crash during recovery recovers too (the caller repeats the whole check on images of the recovery);
 (vi)  the next offset was never shown to a reader;
-(vii) the log begins where somebody was told that it does or later, and no later than retention may have deleted;
-(viii) what a named reader has committed and what was configured is what it was told, or what it was about to be.
+(vii) the log begins at or behind every reported start, and not behind what retention may have deleted;
+(viii) the commit of a named reader and the settings are the last acknowledged ones, or those in progress.
 """
 
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ MARKER = b"appended after the crash"
 
 @dataclass(slots=True)
 class Promises:
-    """What holds at one moment of a recorded run."""
+    """The promises at one moment of a recorded run."""
 
     attempted: int = 0
     refused: set[int] = field(default_factory=set)
@@ -52,9 +52,9 @@ class Promises:
     start: int = 0
     deletable: int = 0
     commits: set[int | None] = field(default_factory=lambda: {None})
-    """What the reader may have committed: the last, and the one that is under way."""
+    """The possible commits of the reader: the last, and the one in progress."""
     topic_counts: set[int] = field(default_factory=set)
-    """What the setting may be, as with the commits; empty until it was changed."""
+    """The possible settings, as with the commits; empty until it was changed."""
 
     def note(self, operation: Operation) -> None:
         if not isinstance(operation, Noted):
@@ -87,8 +87,8 @@ class Promises:
 def check_store(
     root: Path, attempts: Sequence[Attempt], promises: Promises, *, power_lost: bool, at_once: bool = True
 ) -> None:
-    """Open what a crash left at `root` and hold it against the promises; leaves the store closed. at_once: it is sealed
-    before the open returns, not in the background."""
+    """Open the files of a crash at `root` and check the promises; leaves the store closed. at_once: it is sealed before
+    the open returns, not in the background."""
     boot_id = NEXT_BOOT_ID if power_lost else BOOT_ID
     config = crash_config(sealed_at_open=int(at_once))
     store = Store(root, config, clock=StepClock(START_US + DAY_US, boot_id))
@@ -100,7 +100,7 @@ def check_store(
         assert committed in promises.commits, f"(viii) committed was one of {promises.commits}"
         assert log.config.topic_count in (promises.topic_counts or {log.config.topic_count}), "(viii)"
         if log.config.retention_bytes:
-            log.configure(retention_bytes=0)  # cut short between these two: see Workload.delete
+            log.configure(retention_bytes=0)  # interrupted between these two: see Workload.delete
         found = read_all(store)
         assert log.start_offset >= promises.start, "(vii) what was deleted is back"
         assert log.start_offset <= promises.deletable or not found, "(vii) more is gone than was deleted"
@@ -142,7 +142,7 @@ def _check_contents(
     lost = [offset for offset in expected if offset < must and offset not in found]
     assert not lost, f"(i) acknowledged offsets {lost} are gone"
     for offset, content in found.items():
-        # What a failed append wrote was taken back; a power loss may bring the bytes on the disk back once more.
+        # A failed append was undone; a power loss may restore its bytes on the disk.
         revived = power_lost and offset >= must and content in refused.get(offset, ())
         assert revived or content == expected.get(offset), f"(ii) offset {offset} holds {content}"
     offsets = sorted({*expected, *refused})
@@ -150,7 +150,7 @@ def _check_contents(
 
 
 def read_all(store: Store) -> dict[int, Content]:
-    """Everything in the log, by offset."""
+    """Return all records of the log, by offset."""
     log = store.log(LOG_NAME)
     records = {}
     offset = log.start_offset

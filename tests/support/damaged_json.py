@@ -1,4 +1,4 @@
-"""JSON documents as nobody writes them, for whoever reads one from the disk."""
+"""Damaged JSON documents, for tests of code that reads one from the disk."""
 
 DAMAGED_JSON = {
     "nothing": b"",

@@ -1,9 +1,9 @@
-"""Devices as a program of their own, so that what they hold is not counted as anybody else's.
+"""Devices as a separate program, so that their memory does not count for the test or the server.
 
     python -m tests.support.device_program HOST PORT COUNT STEP_S PAUSE_S OUT
 
-Publishes until its standard input ends, waits for the last acknowledgement, and writes what it has published to OUT, a
-message a line.
+Publishes until its standard input ends, waits for the last acknowledgement, and writes the published messages to OUT,
+one a line.
 """
 
 import sys

@@ -1,6 +1,5 @@
-"""The source in processes that kill themselves once: the worker of a task, or the process that answers for a stream.
-
-A file in the store says that it has happened."""
+"""The source in processes that kill themselves once: the worker of a task, or the process that plans a stream. A file
+in the store marks that it has happened."""
 
 import os
 import signal
@@ -43,12 +42,12 @@ class DyingSource(DefaultSource):
 
 
 class DyingReader(TimestoneReader):
-    """Dies in the middle of a task."""
+    """Dies during a task."""
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         for batch in super().read(partition):
             yield batch.slice(0, 1)
-            die_once(self._options.path)
+            die_once(Path(self._options.path))
             yield batch.slice(1)
 
 
@@ -57,5 +56,5 @@ class DyingStreamReader(LimitedStreamReader):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         if start != self.initialOffset():
-            die_once(self._options.path)
+            die_once(Path(self._options.path))
         return super().latestOffset(start, limit)

@@ -1,4 +1,4 @@
-"""A store with a clock of its own that deletes, compacts and compresses only when it is asked to."""
+"""A store with a separate clock that deletes, compacts and compresses only on request."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -48,14 +48,14 @@ class ExpiringStore:
             min_free_bytes=0,
             **self.settings,
         )
-        store.maintenance.stop()  # whatever the background would do, the tests ask for
+        store.maintenance.stop()  # the tests call all background work
         return store
 
     def log(self, **settings: Any) -> Log:
         return self.store.log("a", config=LogConfig(**{"segment_entries": 4, **settings}))
 
     def fill(self, log: Log, count: int, size: int = 100) -> None:
-        """Append, and wait until all that is full is sealed and the files of that are closed."""
+        """Append, and wait until all full segments are sealed and their files closed."""
         for _ in range(count):
             log.append(bytes(size))
         self.store.sealer.settle()
@@ -64,21 +64,26 @@ class ExpiringStore:
         log.roll()
         self.store.sealer.settle()
 
-    def reopen(self) -> Log:
+    def close(self) -> None:
+        """Close the store with all segments sealed, so that each start has segments of its own."""
+        self.store.log("a").roll()
         self.store.close()
+
+    def reopen(self) -> Log:
+        self.close()
         return self.opened_again()
 
     def rebooted(self, boot_id: bytes, off_ms: int = 0) -> Log:
-        """Close the store, restart the machine, open it again; the machine was off for so long."""
-        self.store.close()
+        """Close the store, restart the machine, open the store again; the machine was off for this time."""
+        self.close()
         self.clock.step(off_ms)
         self.clock.reboot(boot_id)
         return self.opened_again()
 
     @contextmanager
     def closed_catalog(self) -> Iterator[Catalog]:
-        """The catalogue of the closed store, to change it; continue with `opened_again`."""
-        self.store.close()
+        """Open the catalogue of the closed store, to change it; continue with `opened_again`."""
+        self.close()
         catalog = Catalog(self.path / CATALOG_NAME)
         yield catalog
         catalog.close()
@@ -88,7 +93,7 @@ class ExpiringStore:
         return self.store.log("a", create=False)
 
     def killed(self) -> Log:
-        """The process dies, another one opens the store."""
+        """Let the process die and another one open the store."""
         self.files.abandon()
         self.store.abandon()
         self.files = CountingFiles()
@@ -106,7 +111,7 @@ def disk_bytes(segment: Segment) -> int:
 
 @contextmanager
 def expiring_store(path: Path) -> Iterator[ExpiringStore]:
-    """One in a new directory, until the end of the block."""
+    """Yield a store in a new directory, until the end of the block."""
     place = ExpiringStore(path)
     try:
         yield place

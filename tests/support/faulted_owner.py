@@ -1,17 +1,17 @@
-"""The owner of a store, for runs in which a system call fails: what it does, and what it was told.
+"""The owner of a store, for runs in which a system call fails: its operations, and its reports.
 
-It does everything that changes the disk: open, append, roll, seal, commit a reader, change settings, compress,
-compact, delete by retention, close, and open again. It goes on after every error that the engine documents; anything
-else ends it with a traceback. The facts that it tells:
+It executes everything that changes the disk: open, append, roll, seal, commit a reader, change settings, compress,
+compact, delete by retention, close, and open again. It continues after every error that the engine documents; any
+other error ends it with a traceback. It reports these facts:
 
     tried N COUNT     records N to N + COUNT - 1 are being appended
     acked N OFFSET    that record was acknowledged at that offset
     unknown N COUNT   these may or may not be there (LogFailed)
     refused N COUNT   these are not there
     committing X      the named reader is about to commit offset X; `committed X` when it has
-    deleting X        retention may delete what lies below offset X
-    error WHAT TEXT   a step failed, and what it said
-    alive             after the fault the store took an append again
+    deleting X        retention may delete records below offset X
+    error WHAT TEXT   a step failed with this message
+    alive             after the fault the store accepted an append again
 """
 
 import os
@@ -40,22 +40,22 @@ EVER = 10**9
 
 
 def payload_of(number: int) -> bytes:
-    """Every fourth is empty, every fifth larger than a sector; a state says which it is."""
+    """Return a payload: every fourth is empty, every fifth larger than a sector; that of a state identifies it."""
     if number >= STATE:
         return b"%06d-" % number * 400
     return b"" if number % 4 == 3 else b"%06d-" % number * (1 + number % 5 * 40)
 
 
 def topic_of(number: int) -> str:
-    """Each record has one of its own: it says which record this is, and the dictionary grows all the time. Of states
-    there are three."""
+    """Return the topic of a record: each record has a different one, which identifies it, and the dictionary grows all
+    the time. Of states there are three."""
     if number >= STATE:
         return f"states/{number % 3}"
     return f"devices/{number}"
 
 
 class Owner:
-    """A store that is used until something fails, and further."""
+    """A store that is used until an operation fails, and further."""
 
     def __init__(self, root: Path, tell: Tell, first_number: int) -> None:
         self.root = root
@@ -64,7 +64,7 @@ class Owner:
         self.state = STATE + first_number
 
     def open(self) -> bool:
-        """False when it cannot be opened, not even at the second try."""
+        """Open the store; False when it cannot be opened, not even at the second attempt."""
         for _ in range(2):
             try:
                 self.store = timestone.open(self.root, config=CONFIG)
@@ -96,7 +96,7 @@ class Owner:
             self._append(log, numbers, ack)
 
     def states(self) -> timestone.Log | None:
-        """The log that is compacted; None when it cannot be made."""
+        """Return the compacted log; None when it cannot be created."""
         try:
             return self.store.log(STATES_NAME, config=STATES_CONFIG)
         except (OSError, TimestoneError) as error:
@@ -104,7 +104,8 @@ class Owner:
             return None
 
     def compact(self) -> None:
-        """Twice: the second pass finds less to do, or what the first could not. Then what is left is compressed."""
+        """Compact twice: the second pass finds less to do, or the work that the first could not do. Then compress the
+        remaining segments."""
         if (log := self.states()) is None:
             return
         for work in (log.apply_compaction, log.apply_compaction, log.apply_compression):
@@ -174,12 +175,12 @@ class Owner:
             self.log.configure(retention_bytes=0)
         except (OSError, TimestoneError) as error:
             self.failed("configure", error)
-            self.tell("deleting", EVER)  # the limit stays, and the background keeps to it
+            self.tell("deleting", EVER)  # the limit stays, and the background applies it
 
     def await_seals(self) -> None:
-        """Or until it is clear that there will be none."""
+        """Wait for the seals, or until it is clear that there will be none."""
         deadline = time.monotonic() + SEAL_WAIT_S
-        while any(segment.trailer is None for segment in self.log.history.segments[:-1]):
+        while any(segment.trailer is None for segment in self.log.segment_list.segments[:-1]):
             if time.monotonic() > deadline or self.log.failure is not None:
                 return
             time.sleep(0.001)
@@ -192,7 +193,7 @@ class Owner:
 
 
 def live(owner: Owner) -> None:
-    """A whole life: from an empty directory to a clean stop, and a second one."""
+    """Run a whole life: from an empty directory to a clean stop, and a second one."""
     if not owner.open():
         return
     owner.append(1, Ack.SYNCED)
@@ -207,7 +208,7 @@ def live(owner: Owner) -> None:
 
 
 def recover(owner: Owner) -> None:
-    """Open what is there, whoever left it, and go on."""
+    """Open the existing store and continue."""
     if not owner.open():
         return
     owner.append(1, Ack.WRITTEN)
@@ -216,7 +217,7 @@ def recover(owner: Owner) -> None:
 
 
 def leave_unclosed(owner: Owner) -> None:
-    """Several segments that nobody has sealed, and a commit; the caller kills the process."""
+    """Leave several unsealed segments, and a commit; the caller kills the process."""
     assert owner.open()
     for _ in range(4):
         owner.append(3, Ack.WRITTEN)
@@ -225,7 +226,7 @@ def leave_unclosed(owner: Owner) -> None:
 
 
 def leave_states(owner: Owner) -> None:
-    """Some segments of a log that is to be compacted, the last one not sealed; the caller kills the process."""
+    """Leave some segments of a log to be compacted, the last one not sealed; the caller kills the process."""
     assert owner.open()
     owner.store.maintenance.stop()
     for _ in range(4):
@@ -233,10 +234,10 @@ def leave_states(owner: Owner) -> None:
 
 
 def compact(owner: Owner) -> None:
-    """Open what is there, compact it, and go on."""
+    """Open the existing store, compact it, and continue."""
     if not owner.open():
         return
-    owner.store.maintenance.stop()  # or it would compact at a moment of its own, and two runs would differ
+    owner.store.maintenance.stop()  # or it would compact at another moment, and two runs would differ
     owner.compact()
     owner.append_states(3, Ack.SYNCED)
     owner.close()
@@ -248,8 +249,8 @@ STEPS = {step.__name__: step for step in (live, recover, leave_unclosed, leave_s
 def main(
     root: Path, tell: Tell, steps: str, first_number: int = 0, *, go_on: bool = False, kill: bool = False
 ) -> None:
-    """Run the steps; with `go_on` the cause is gone then, and the store must work at once; with `kill` the process ends
-    as by kill -9."""
+    """Run the steps. With `go_on` the cause is gone afterwards, and the store must work at once; with `kill` the
+    process ends as by kill -9."""
     owner = Owner(root, tell, first_number)
     STEPS[steps](owner)
     if kill:

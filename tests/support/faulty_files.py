@@ -40,7 +40,7 @@ READING = ("open", "pread", "map", "free_bytes")
 
 
 class SimulatedKill(BaseException):
-    """The process has died here. Not an Exception: code that catches those must not survive its own death."""
+    """The process has died here. Not an Exception: code that catches Exception must not survive the simulated death."""
 
 
 def simulate_kill() -> None:
@@ -48,17 +48,16 @@ def simulate_kill() -> None:
 
 
 def kill_process() -> None:
-    """Really die, as by kill -9: what a forked child uses in place of `simulate_kill`."""
+    """End the process as by kill -9: a forked child uses it in place of `simulate_kill`."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 @dataclass(slots=True)
 class Fault:
-    """Fails the `nth` call of `operation` from now on for files whose path contains `path`, or all from there on. The
-    operation `ANY` stands for all that change the disk.
+    """Fails the `nth` call of `operation` from now on for files whose path contains `path`, or all from there on.
 
-    With `written_bytes`, a pwrite first returns short after so many bytes; the error meets the next call, as on a disk
-    that fills up. `error` 0 leaves it at the short write.
+    The operation `ANY` means all that change the disk. With `written_bytes`, a pwrite first returns short after this
+    number of bytes; the next call gets the error, as on a disk that fills up. `error` 0 leaves it at the short write.
     """
 
     operation: str
@@ -81,7 +80,7 @@ class Fault:
         return hit
 
     def lift(self) -> None:
-        """The cause is gone: the disk works again."""
+        """Remove the cause: the disk works again."""
         self.lifted = True
 
 
@@ -106,11 +105,11 @@ class FaultyFiles(Files):
 
     @property
     def counts(self) -> Counter[str]:
-        """How often each mutating operation was called."""
+        """Return how often each mutating operation was called."""
         return Counter(operation for operation, _ in self.calls)
 
     def fail(self, operation: str, error: int = errno.EIO, **how: Any) -> Fault:
-        """Let an operation fail; see `Fault` for how. Counting starts now."""
+        """Let an operation fail; see `Fault`. Counting starts now."""
         assert operation in (ANY, *MUTATING, *READING), operation
         fault = Fault(operation, error, **how)
         self.faults.append(fault)
@@ -125,14 +124,14 @@ class FaultyFiles(Files):
         self._death = _Death(len(self.calls) + number, moment, die)
 
     def abandon(self) -> None:
-        """Close what the dead process held open, so that its locks are free, as the kernel does."""
+        """Close the descriptors of the dead process, so that its locks are free, as the kernel does."""
         self.dead = True
         with self._lock:
             while self._paths:
                 self.inner.close(self._paths.popitem()[0])
 
     def _enter(self, name: str, path: str) -> tuple[Fault | None, bool]:
-        """Count a call; the fault that it meets, and whether the process dies at it."""
+        """Count a call; return its fault, and whether the process dies at it."""
         if self.dead:
             raise SimulatedKill
         dying = False
@@ -161,7 +160,7 @@ class FaultyFiles(Files):
                     partly(None)
                 self._die()
         if fault is not None and fault.written_bytes is not None and partly is not None:
-            if fault.error:  # the bytes up to the full disk are written; the next call meets the error
+            if fault.error:  # the bytes up to the full disk are written; the next call gets the error
                 self.fail(name, fault.error, path=path)
             return partly(fault.written_bytes)
         if fault is not None:
@@ -195,7 +194,7 @@ class FaultyFiles(Files):
         return self._run("pwrite", self._path(fd), write, write)
 
     def pwritev(self, fd: int, pieces: tuple[bytes, ...], position: int) -> int:
-        return self.pwrite(fd, b"".join(pieces), position)  # one fault to plan, whichever call it meets
+        return self.pwrite(fd, b"".join(pieces), position)  # one fault for either call
 
     def reserve(self, fd: int, start: int, end: int) -> None:
         self._run("reserve", self._path(fd), lambda: self.inner.reserve(fd, start, end))
@@ -215,7 +214,7 @@ class FaultyFiles(Files):
             raise
 
     def fdatasync_both(self, one: int, other: int) -> None:
-        """One after the other: a test that plans the nth operation means the same one each time."""
+        """Flush one after the other: a test that plans the n-th operation means the same one each time."""
         self.fdatasync(one)
         self.fdatasync(other)
 
@@ -234,7 +233,7 @@ class FaultyFiles(Files):
     def remove_directory(self, path: Path) -> None:
         self._run("remove_directory", str(path), lambda: self.inner.remove_directory(path))
 
-    # Operations that only look.
+    # Operations that only read.
 
     def open(self, path: Path, *, write: bool = False) -> int:
         return self._opened(self._run("open", str(path), lambda: self.inner.open(path, write=write)), path)

@@ -1,14 +1,14 @@
-"""A file system that forgets: what was written and not flushed is gone when its power is cut.
+"""A file system that loses unflushed data when its power is cut.
 
     python -m tests.support.forgetful_disk PLATTERS MOUNTPOINT
 
-A FUSE file system in a process of its own. The directory PLATTERS is the disk; what was written since the last fsync of
-a file is in this process's memory only, in sectors. `cut_power` has some of them reach the disk, in any order, whole or
-torn, and then the process ends as by kill -9: everything that used the mount gets errors, and the rest is forgotten.
-So it is with names: what was made, renamed or removed in a directory since that was flushed has happened or not, each
-on its own. Removed files lie in a directory beside PLATTERS until their removal is on the disk.
+A FUSE file system in a separate process. The directory PLATTERS is the disk; data written since the last fsync of a
+file is in this process's memory only, in sectors. `cut_power` lets some of the sectors reach the disk, in any order,
+whole or torn, and then the process ends as by kill -9: every user of the mount gets errors, and the rest is lost. Names
+behave the same: a creation, rename or removal in a directory that was not flushed since has happened or not,
+independently of the others. Removed files stay in a directory beside PLATTERS until their removal is on the disk.
 
-Unlike a simulation of recorded operations this is met by whole processes: their mappings, their threads, and SQLite.
+Unlike a simulation of recorded operations it works under whole processes: their mappings, their threads, and SQLite.
 """
 
 import errno
@@ -34,25 +34,25 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 
 class UnflushedFile:
-    """What the page cache has of one file: all of it as programs see it, and which sectors the disk has not."""
+    """The page cache of one file: all of it as programs see it, and the sectors that are not on the disk."""
 
     def __init__(self, content: bytes) -> None:
         self.content = bytearray(content)
         self.dirty: set[int] = set()
 
     def write(self, data: bytes, position: int) -> None:
-        """As pwrite."""
+        """Like pwrite."""
         self._grow(position)
         self.content[position : position + len(data)] = data
         self._touch(position, position + len(data))
 
     def truncate(self, size_bytes: int) -> None:
-        """As ftruncate."""
+        """Like ftruncate."""
         del self.content[size_bytes:]
         self._grow(size_bytes)
 
     def flush(self, path: Path) -> None:
-        """All of it is on the disk."""
+        """Put all of it on the disk."""
         with path.open("r+b", buffering=0) as file:
             for sector in self.dirty:
                 os.pwrite(file.fileno(), self._sector(sector), sector * SECTOR_BYTES)
@@ -60,7 +60,7 @@ class UnflushedFile:
         self.dirty.clear()
 
     def lose(self, path: Path, rng: random.Random) -> None:
-        """The power fails: some of what is dirty has made it, in whatever order."""
+        """Lose power: some of the dirty sectors have reached the disk, in any order."""
         with path.open("r+b", buffering=0) as file:
             if rng.random() < 0.5:
                 file.truncate(len(self.content))
@@ -93,8 +93,7 @@ Change = dict[str, int | None]
 
 
 class UnflushedNames:
-    """What the page cache has of the directories: names that the disk has, and the changes since. Inodes are those of
-    the platters."""
+    """The page cache of the directories: names on the disk, and the changes since. Inodes are those of the platters."""
 
     def __init__(self, platters: Path) -> None:
         self._root = platters
@@ -112,7 +111,7 @@ class UnflushedNames:
         self._changes.setdefault(inode, []).append(names)
 
     def made(self, path: Path, make: Callable[[], None]) -> None:
-        """Make a file or a directory."""
+        """Create a file or a directory."""
         names: Change = {path.name: None}
         self.change(path.parent, names)
         make()
@@ -131,7 +130,7 @@ class UnflushedNames:
         self._keep(path)
 
     def flush(self, directory: Path) -> list[int]:
-        """All names in it are on the disk. Returns the inodes that are free now."""
+        """Put all names of the directory on the disk. Return the inodes that are free now."""
         inode = directory.stat().st_ino
         self._durable.pop(inode, None)
         self._changes.pop(inode, None)
@@ -150,7 +149,7 @@ class UnflushedNames:
         return freed
 
     def find(self) -> dict[int, Path]:
-        """Where each file and directory is, those that are removed included."""
+        """Return the place of each file and directory, including removed ones."""
         found = {self._root.stat().st_ino: self._root}
         for top in (self._removed, self._root):
             for path in sorted(top.rglob("*")):
@@ -158,7 +157,7 @@ class UnflushedNames:
         return found
 
     def lose(self, rng: random.Random | None) -> None:
-        """The power fails: some of the changes have made it, or without `rng` none."""
+        """Lose power: some of the changes have reached the disk, or without `rng` none."""
         for inode, durable in sorted(self._durable.items()):
             names = dict(durable)
             likely = rng.choice((0.0, 0.3, 0.7, 1.0)) if rng else 0.0
@@ -320,8 +319,8 @@ class ForgetfulDisk(mfusepy.Operations):  # type: ignore[misc, unused-ignore]
 
 @contextmanager
 def mounted(platters: Path, place: Path) -> Iterator[None]:
-    """A forgetful disk with the files in `platters`, at the empty directory `place`. Leaving the block ends
-    it like a kill: what was written and not flushed is gone, names are not."""
+    """Mount a forgetful disk with the files in `platters`, at the empty directory `place`. Leaving the block ends it
+    like a kill: unflushed data is lost, names are kept."""
     disk = subprocess.Popen([sys.executable, "-m", __name__, str(platters), str(place)], cwd=_ROOT)
     try:
         while not place.is_mount():
@@ -335,7 +334,7 @@ def mounted(platters: Path, place: Path) -> Iterator[None]:
 
 
 def cut_power(place: Path, seed: int | None) -> None:
-    """The power of the disk at `place` fails. Without a seed it forgets all that was not flushed."""
+    """Cut the power of the disk at `place`. Without a seed it loses all unflushed data."""
     try:
         os.setxattr(place, CUT, b"" if seed is None else b"%d" % seed)
     except OSError as error:
@@ -345,7 +344,7 @@ def cut_power(place: Path, seed: int | None) -> None:
 
 
 def reason_to_skip() -> str:
-    """Why there can be no such disk here; empty when there can."""
+    """Return why this system cannot run such a disk; empty when it can."""
     if not os.access("/dev/fuse", os.R_OK | os.W_OK):
         return "there is no /dev/fuse that this user may open"
     return "" if os.geteuid() == 0 else "only root may mount here"

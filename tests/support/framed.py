@@ -13,7 +13,7 @@ FRAME_BYTES = 1024
 def framed(
     raw: bytes, *, dictionary: int = 0, content: bytes | None = None, frame_bytes: int = FRAME_BYTES
 ) -> tuple[bytes, list[FrameTag]]:
-    """The file of some bytes, and the tags in it."""
+    """Return the compressed file of some bytes, and its tags."""
     encoder, file, tags = FrameEncoder(3, content), b"", []
     for number, at in enumerate(range(0, len(raw), frame_bytes)):
         piece = raw[at : at + frame_bytes]
@@ -25,5 +25,5 @@ def framed(
 
 
 def reading(data: bytes) -> Callable[[int, int], bytes]:
-    """Read from bytes as from a file."""
+    """Return a reader of bytes as of a file."""
     return lambda position, length_bytes: data[position : position + length_bytes]

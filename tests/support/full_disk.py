@@ -1,8 +1,8 @@
-"""The inside of the full-disk tests: runs in a user namespace of its own, where it may mount a small tmpfs.
+"""The cases of the full-disk tests: they run in a user namespace in which they may mount a small tmpfs.
 
     unshare -Urm python -m tests.support.full_disk MOUNTPOINT CASE
 
-Each case is a function; it raises when something is not as promised. Prints nothing when all is well.
+Each case is a function; it raises when a promise is broken. Prints nothing on success.
 """
 
 import errno
@@ -33,7 +33,7 @@ def check_error(error: OSError, number: int) -> None:
 
 
 def append_until_full(log: Log, size: int) -> list[bytes]:
-    """Append records of some size until the disk is full; what was acknowledged."""
+    """Append records of some size until the disk is full; return the acknowledged ones."""
     acknowledged: list[bytes] = []
     for number in range(10**6):
         payload = b"%06d" % number + os.urandom(size)
@@ -50,7 +50,7 @@ def append_until_full(log: Log, size: int) -> list[bytes]:
 
 
 def fill(place: Path) -> None:
-    """Take all the space that is left, to the last page."""
+    """Use up all free space, to the last page."""
     with (place / "ballast").open("ab", buffering=0) as file:
         try:
             while True:
@@ -83,7 +83,7 @@ def appends_go_on_when_there_is_room_again(place: Path) -> None:
 
 
 def recovery_needs_no_space(place: Path) -> None:
-    """Killed on a disk that is full to the last page, and opened there: everything acknowledged is served."""
+    """Killed on a disk that is full to the last page, and opened there: every acknowledged record is served."""
     root = place / "store"
     room = place / "room"
     room.write_bytes(bytes(300_000))
@@ -123,7 +123,7 @@ def appends_stop_before_the_disk_is_full(place: Path) -> None:
         except StorageFull as error:
             full = error
         else:
-            pytest.fail("nobody looked at the free space")
+            pytest.fail("no call looked at the free space")
         assert full.limit_bytes == 700_000
         assert full.free_bytes < 700_000 + 1000
         status = os.statvfs(place)

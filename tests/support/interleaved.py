@@ -1,4 +1,5 @@
-"""What another thread may do between any two instructions of a call: races that threads would meet once in a month."""
+"""Calls of another thread between any two instructions of a function: races that would otherwise happen once a
+month."""
 
 import inspect
 import itertools
@@ -16,13 +17,13 @@ def interleaved(
     module: ModuleType,
     make: Callable[[], Made],
     call: Callable[[Made], Result],
-    meanwhile: Callable[[Made], object],
+    between: Callable[[Made], object],
 ) -> Iterator[Result]:
-    """What `call` returns of something that `make` made anew, once for each instruction that it executes in a module:
-    `meanwhile` is called in front of that one."""
+    """Return the results of `call` on objects newly made by `make`, once for each instruction that it executes in a
+    module: `between` is called before that instruction."""
     for step in itertools.count():
         made = make()
-        result, reached = _stopped_at(module, step, partial(call, made), partial(meanwhile, made))
+        result, reached = _stopped_at(module, step, partial(call, made), partial(between, made))
         if not reached:
             assert step, f"nothing of {module.__name__} was called"
             return
@@ -30,7 +31,7 @@ def interleaved(
 
 
 def _stopped_at(
-    module: ModuleType, step: int, call: Callable[[], Result], meanwhile: Callable[[], object]
+    module: ModuleType, step: int, call: Callable[[], Result], between: Callable[[], object]
 ) -> tuple[Result, bool]:
     left = step
 
@@ -42,13 +43,13 @@ def _stopped_at(
         if event == "opcode":
             left -= 1
             if left == -1:
-                meanwhile()  # Python traces nothing of it
+                between()  # Python traces nothing of it
         return trace
 
     before, here = sys.gettrace(), inspect.currentframe()
     assert here is not None
     here.f_trace_opcodes = (
-        True  # Python 3.12 looks only when tracing begins whether any frame wants to see instructions
+        True  # Python 3.12 checks only at the start of tracing whether any frame needs instructions
     )
     sys.settrace(trace)
     try:

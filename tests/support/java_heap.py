@@ -1,4 +1,4 @@
-"""What a Java process holds, asked from outside as `jcmd` does; the Java of a wheel has no `jcmd`."""
+"""The heap of a Java process, measured from outside as `jcmd` does; the Java of a wheel has no `jcmd`."""
 
 import os
 import re
@@ -11,9 +11,9 @@ _TOTAL = re.compile(rb"^Total +\d+ +(\d+)", re.MULTILINE)
 
 
 def live_bytes(pid: int, timeout_s: float = 300) -> int:
-    """What is left of its heap after a collection of everything."""
+    """Return the live bytes of its heap after a full collection."""
     with _attached(pid, timeout_s) as java:
-        # Version, command, and three arguments of it, each with a NUL behind it. It collects before it counts.
+        # Version, command, and three arguments of it, each followed by a NUL. It collects before it counts.
         java.sendall(b"1\0jcmd\0GC.class_histogram\0\0\0")
         answer = b"".join(iter(lambda: java.recv(1 << 16), b""))
     total = _TOTAL.search(answer)
@@ -24,7 +24,7 @@ def live_bytes(pid: int, timeout_s: float = 300) -> int:
 def _attached(pid: int, timeout_s: float) -> socket.socket:
     address = f"/tmp/.java_pid{pid}"
     if not Path(address).exists():
-        # With this file there, the signal does not have it print its threads but listen.
+        # With this file, the signal makes it listen instead of printing its threads.
         wish = Path(f"/proc/{pid}/cwd/.attach_pid{pid}")
         wish.touch()
         try:

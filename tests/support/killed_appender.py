@@ -1,6 +1,6 @@
-"""A process that appends until it is killed, and says through a pipe what was acknowledged.
+"""A process that appends until it is killed, and reports acknowledgements through a pipe.
 
-What belongs here: the victim of the kill -9 loop, and how a record proves that it is the one with its number. Several
+What belongs here: the victim of the kill -9 loop, and how the payload of a record identifies its number. Several
 appends are in flight at once, at both levels, in batches and one by one; segments are small, so that most kills hit a
 roll, a seal, a compression or a recovery. A second log with few topics is compacted all the time.
 """
@@ -14,12 +14,12 @@ import threading
 from pathlib import Path
 
 import timestone
-from timestone import Ack, Draft, LogConfig, ReaderId, StoreConfig, Submission
+from timestone import Ack, LogConfig, ReaderId, StoreConfig, Submission, WriteBatch
 from timestone.config import Compression
 
 LOG_NAME = "telemetry"
 ACKNOWLEDGED = struct.Struct("<QQ")
-"""The number of a record and its offset. Shorter than PIPE_BUF, so the pipe takes it whole or not at all."""
+"""The number of a record and its offset. Shorter than PIPE_BUF, so the pipe takes it completely or not at all."""
 STARTED = ACKNOWLEDGED.pack(2**64 - 2, 0)
 """Sent before the store is opened: from here on it recovers."""
 READY = ACKNOWLEDGED.pack(2**64 - 1, 0)
@@ -45,21 +45,21 @@ _IN_FLIGHT = 8
 
 
 def expected_payload(number: int) -> bytes:
-    """The payload of the record with this number: nobody else's, and not by chance."""
+    """Return the payload of the record with this number, different from all others."""
     rng = random.Random(number)
     proof = hashlib.sha256(b"%d" % number).digest()
     return struct.pack("<Q", number) + proof + rng.randbytes(20) * rng.choice((0, 1, 3, 25, 150))
 
 
 def topic_of(number: int) -> str | None:
-    """New topics all the time, so that the dictionary grows during the kills as well."""
+    """Return new topics continuously, so that the dictionary grows during the kills as well."""
     if number >= STATE:
         return f"states/{number % STATE_TOPICS}"
     return f"devices/{number // 50}" if number % 3 else None
 
 
 class Appender:
-    """Appends records with rising numbers, for ever."""
+    """Appends records with rising numbers, endlessly."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Appender:
         os.write(pipe, READY)
 
     def run(self) -> None:
-        """Never returns."""
+        """Append; never returns."""
         while True:
             self.room.acquire()
             numbers = list(itertools.islice(self.numbers, self.rng.choice((1, 1, 5, 40))))
@@ -114,10 +114,10 @@ class Appender:
                 raise submission.error
             acknowledge(submission.offsets)
 
-        draft = Draft([expected_payload(number) for number in numbers], topics)
-        written = self.log.append_now(draft) if ack is Ack.WRITTEN else None
+        write_batch = WriteBatch([expected_payload(number) for number in numbers], topics)
+        written = self.log.append_now(write_batch) if ack is Ack.WRITTEN else None
         if written is None:
-            self.log.submit(draft, ack=ack, done=done)
+            self.log.submit(write_batch, ack=ack, done=done)
         else:
             acknowledge(written)
 

@@ -1,4 +1,5 @@
-"""Let the owner of a store die without dying ourselves: its files are gone, its threads end, nothing is written."""
+"""Let the owner of a store die without ending this process: its files are closed, its threads end, nothing is
+written."""
 
 import threading
 from collections.abc import Iterator
@@ -9,7 +10,8 @@ from timestone.store import Store
 
 
 def kill_store(store: Store, files: FaultyFiles) -> None:
-    """What kill -9 does to an open store, for tests that open thousands. `files` is what the store was opened with."""
+    """Apply kill -9 to an open store, for tests that open thousands. `files` is the argument with which the store was
+    opened."""
     files.dead = True
     with _deaths_are_meant():
         store.abandon()
@@ -22,7 +24,7 @@ def kill_store(store: Store, files: FaultyFiles) -> None:
 
 @contextmanager
 def _deaths_are_meant() -> Iterator[None]:
-    """The engine's threads may die of SimulatedKill here; any other death of a thread is still reported."""
+    """Let the engine's threads die of SimulatedKill; any other death of a thread is still reported."""
     report = threading.excepthook
 
     def hook(death: threading.ExceptHookArgs) -> None:

@@ -1,10 +1,10 @@
-"""Both ends of a layer without a socket: what a transport below and a link above would be, kept by the test."""
+"""Both ends of a stream adapter without a socket: the transport below and the protocol above, kept by the test."""
 
 from typing import Any
 
 
 class FakeTransport:
-    """A socket's transport that keeps what is written."""
+    """A socket's transport that keeps the written bytes."""
 
     def __init__(self) -> None:
         self.written = bytearray()
@@ -13,7 +13,7 @@ class FakeTransport:
         self.high: int | None = None
 
     def take(self) -> bytes:
-        """What was written since the last time."""
+        """Return the bytes written since the last call."""
         taken = bytes(self.written)
         self.written.clear()
         return taken
@@ -50,7 +50,7 @@ class FakeTransport:
 
 
 class FakeLink:
-    """What stands above a layer: keeps what it receives and what it is told."""
+    """The protocol above an adapter: keeps the received bytes and calls."""
 
     def __init__(self, buffer_bytes: int = 65_536) -> None:
         self.buffer = memoryview(bytearray(buffer_bytes))
@@ -93,7 +93,7 @@ class FakeLink:
 
 
 def feed(layer: Any, data: bytes, piece_bytes: int = 1 << 16) -> None:
-    """Let the layer receive `data` from below, in pieces."""
+    """Pass `data` to the adapter from below, in pieces."""
     for at in range(0, len(data), piece_bytes):
         piece = data[at : at + piece_bytes]
         layer.get_buffer(-1)[: len(piece)] = piece

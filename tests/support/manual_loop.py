@@ -1,4 +1,4 @@
-"""An event loop that a test turns by hand: nothing happens between two turns, and time passes when the test says so."""
+"""An event loop that a test turns manually: nothing happens between two turns, and time passes on request."""
 
 import collections
 import threading
@@ -23,7 +23,8 @@ class ManualTimer:
 
 
 class ManualLoop:
-    """What the front needs of a loop. Other threads may call `call_soon_threadsafe`; the rest is for the test."""
+    """The calls of a loop that the front uses. Other threads may call `call_soon_threadsafe`; the rest is for the
+    test."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -50,7 +51,7 @@ class ManualLoop:
         return timer
 
     def turn(self) -> None:
-        """Everything that is due now, not what it makes due."""
+        """Run everything that is due now, but not the calls that this schedules."""
         for _ in range(len(self._calls)):
             callback, args = self._calls.popleft()
             callback(*args)
@@ -65,12 +66,12 @@ class ManualLoop:
             assert time.monotonic() < deadline, "what the test waits for did not happen"
 
     def settle(self) -> None:
-        """Turn until nothing is left to do in this thread."""
+        """Turn until this thread has no work left."""
         while self._calls:
             self.turn()
 
     def pass_time(self, seconds: float) -> None:
-        """Let the timers of the next `seconds` happen, in order."""
+        """Run the timers of the next `seconds`, in order."""
         end = self.now + seconds
         while due := [timer for timer in self.timers if timer.when <= end and not timer.cancelled]:
             first = min(due, key=lambda timer: timer.when)

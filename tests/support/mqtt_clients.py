@@ -1,4 +1,5 @@
-"""Clients for tests of the MQTT front: one without a socket, and one with a raw socket that does what it is told."""
+"""Clients for tests of the MQTT front: one without a socket, and one with a raw socket that sends only what the test
+requests."""
 
 import socket
 import time
@@ -17,7 +18,7 @@ Kind = TypeVar("Kind")
 
 
 def parse(data: bytes, level: int) -> tuple[list[Packet], bytes]:
-    """All complete packets at the front of `data`, and the rest."""
+    """Return all complete packets at the front of `data`, and the rest."""
     found: list[Packet] = []
     at = 0
     while at < len(data):
@@ -30,12 +31,13 @@ def parse(data: bytes, level: int) -> tuple[list[Packet], bytes]:
 
 
 class FakeClient:
-    """The connection of a session's client, without a connection: keeps what is delivered."""
+    """The connection of a session's client without a network: it keeps the deliveries."""
 
     def __init__(self, level: int = 4, packet_bytes: int = 1 << 28, inflight_limit: int = 65_535) -> None:
         self.target = Target(level, packet_bytes)
         self.inflight_limit = inflight_limit
         self.writable = True
+        self.delivery_count = 0
         self.ended: Reason | None = None
         self.publishes: list[Publish] = []
 
@@ -48,13 +50,13 @@ class FakeClient:
         self.ended = reason
 
     def take(self) -> list[Publish]:
-        """What was delivered since the last time."""
+        """Return the deliveries since the last call."""
         taken, self.publishes = self.publishes, []
         return taken
 
 
 class RawClient:
-    """A client that sends what it is told and nothing else: no acknowledgements, no pings."""
+    """A client that sends only what the test requests: no acknowledgements, no pings."""
 
     def __init__(self, address: tuple[str, int], level: int = 4) -> None:
         self.level = level
@@ -78,7 +80,8 @@ class RawClient:
         self.send_bytes(b"".join(encode_packet(packet, self.level) for packet in sent))
 
     def next_packet(self, timeout_s: float = TIMEOUT_S) -> Packet | None:
-        """The next packet from the server; None when it closed the connection. TimeoutError when nothing comes."""
+        """Return the next packet from the server; None when it closed the connection. TimeoutError when nothing
+        arrives."""
         deadline = time.monotonic() + timeout_s
         while not self._packets:
             self.socket.settimeout(max(0.001, deadline - time.monotonic()))
@@ -92,7 +95,7 @@ class RawClient:
         return self._packets.pop(0)
 
     def expect(self, kind: type[Kind]) -> Kind:
-        """The next packet, which has to be of this kind."""
+        """Return the next packet, which has to be of this kind."""
         packet = self.next_packet()
         assert isinstance(packet, kind), f"{packet!r} instead of {kind.__name__}"
         return packet
@@ -102,7 +105,7 @@ class RawClient:
         assert packet is None, f"{packet!r} instead of the end of the connection"
 
     def expect_silence(self) -> None:
-        """Nothing came that was not asked for: a ping is answered by the very next packet."""
+        """Check that no other packet arrived: a ping is answered by the very next packet."""
         self.send(packets.Pingreq())
         self.expect(packets.Pingresp)
 
@@ -117,7 +120,7 @@ class RawClient:
         password: bytes | None = None,
         properties: Properties | None = None,
     ) -> Connack:
-        """CONNECT and its answer."""
+        """Send CONNECT and return its answer."""
         asked = properties or Properties()
         self.send(Connect(client_id, self.level, clean, keep_alive, will, user, password, asked))
         return self.expect(Connack)
@@ -125,7 +128,7 @@ class RawClient:
     def subscribe(
         self, *requests: packets.Request | str, properties: Properties | None = None
     ) -> tuple[int, ...]:
-        """SUBSCRIBE (texts: at QoS 1) and the reasons of its SUBACK."""
+        """Send SUBSCRIBE (texts: at QoS 1) and return the reasons of its SUBACK."""
         asked = tuple(packets.Request(one, 1) if isinstance(one, str) else one for one in requests)
         self.send(packets.Subscribe(77, asked, properties or Properties()))
         answer = self.expect(packets.Suback)
@@ -133,7 +136,7 @@ class RawClient:
         return answer.reasons
 
     def publish(self, topic: str, payload: bytes = b"", packet_id: int = 1) -> None:
-        """PUBLISH at QoS 1 and its PUBACK. Deliveries that come before it are kept for `receive`."""
+        """Send PUBLISH at QoS 1 and return its PUBACK. Deliveries that arrive before it are kept for `receive`."""
         self.send(Publish(topic, payload, 1, packet_id=packet_id))
         earlier: list[Packet] = []
         while isinstance(answer := self.next_packet(), Publish):
@@ -142,7 +145,7 @@ class RawClient:
         assert answer == packets.Puback(packet_id)
 
     def receive(self, count: int, *, acknowledge: bool = True) -> list[Publish]:
-        """The next `count` packets, which have to be publishes; acknowledged one by one if asked to."""
+        """Return the next `count` packets, which have to be publishes; acknowledged one by one on request."""
         received = [self.expect(Publish) for _ in range(count)]
         if acknowledge:
             self.send(*[packets.Puback(one.packet_id) for one in received if one.qos])

@@ -1,4 +1,4 @@
-"""Bytes that look like MQTT and are not: valid conversations of a client, changed at random, and noise."""
+"""Bytes for fuzzing MQTT: valid conversations of a client, randomly changed, and random bytes."""
 
 import random
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ _EVERYTHING = Properties(
 
 
 def valid_packets(level: int) -> list[bytes]:
-    """What a client may send, each kind in its plain and in its richest form."""
+    """Return packets of a client, each type in its plain and in its richest form."""
     five = level == 5
     rich = _EVERYTHING if five else Properties()
     will_properties = Properties(will_delay_interval=1, content_type="x", user_properties=(("k", "v"),))
@@ -64,7 +64,7 @@ def valid_packets(level: int) -> list[bytes]:
 
 
 def publishes(chance: random.Random, level: int) -> Iterator[bytes]:
-    """Conversations of a client that mostly publishes plainly, without end; half of them are changed somewhere."""
+    """Yield endless conversations of a client that mostly sends plain publishes; half of them are changed somewhere."""
     corpus = valid_packets(level)
     while True:
         data = bytearray()
@@ -82,7 +82,7 @@ def publishes(chance: random.Random, level: int) -> Iterator[bytes]:
 
 
 def inputs(chance: random.Random, level: int) -> Iterator[bytes]:
-    """One conversation after the other, without end: mostly a good CONNECT, then packets some of which are changed."""
+    """Yield endless conversations: mostly a valid CONNECT, then packets some of which are changed."""
     corpus = valid_packets(level)
     hello = corpus[0]
     while True:
@@ -117,6 +117,6 @@ def _change(chance: random.Random, data: bytearray, corpus: list[bytes]) -> None
 
 
 def cuts(chance: random.Random, data: bytes) -> list[bytes]:
-    """The same bytes in up to five pieces."""
+    """Return the same bytes in up to five pieces."""
     places = sorted(chance.randrange(len(data) + 1) for _ in range(chance.randrange(5)))
     return [data[start:end] for start, end in zip([0, *places], [*places, len(data)], strict=True)]

@@ -11,8 +11,8 @@ from mqtt_front.kernel import publish_fast_path, topic_cache
 _TWINS: dict[str, Any] = {
     "scan_publishes": scan.scan_publishes,
     "frame_records": frame.frame_records,
-    "KnownTopics": topic_cache.KnownTopics,
-    "Gathering": publish_fast_path.Gathering,
+    "TopicCache": topic_cache.TopicCache,
+    "PublishFastPath": publish_fast_path.PublishFastPath,
 }
 NATIVE: Any = (
     importlib.import_module("mqtt_front.kernel._kernel")
@@ -22,7 +22,7 @@ NATIVE: Any = (
 
 
 def each_kernel(function: str) -> list[Any]:
-    """The function or class in Python and, where it was built, the compiled one, as parameters of a test."""
+    """Return the function or class in Python and, where it was built, the compiled one, as parameters of a test."""
     found = [pytest.param(_TWINS[function], id="pure")]
     if NATIVE is not None:
         found.append(pytest.param(getattr(NATIVE, function), id="native"))

@@ -1,4 +1,5 @@
-"""Clients that survive the server: they keep what a session keeps, connect again and go on, as section 4.4 asks."""
+"""Clients that survive the server: they keep the client's session state, reconnect and continue, as section 4.4
+requires."""
 
 import random
 from collections.abc import Callable
@@ -13,13 +14,14 @@ _WINDOW = 20
 
 
 class LastingClient:
-    """One client id over many connections. `run` serves one connection until the server is gone or `done` says so."""
+    """One client id over many connections. `run` serves one connection until the server is gone or `done` returns
+    true."""
 
     def __init__(self, client_id: str, level: int) -> None:
         self.client_id = client_id
         self.level = level
         self.met = False
-        """The server had the chance to know this session."""
+        """The server may know this session."""
 
     def run(self, address: tuple[str, int], done: Callable[[], bool] = lambda: False) -> None:
         try:
@@ -47,17 +49,17 @@ class LastingClient:
             return  # the server is gone
 
     def begin(self, client: RawClient, present: bool) -> None:
-        """Connected: send again what was not finished."""
+        """After CONNACK: resend unfinished packets."""
 
     def go_on(self, client: RawClient) -> None:
-        """Send something of one's own."""
+        """Send new packets."""
 
     def take(self, client: RawClient, packet: Packet) -> None:
-        """A packet came."""
+        """Handle a packet."""
 
 
 class LastingPublisher(LastingClient):
-    """Publishes counted payloads to `k` at random QoS, a window at a time, and sends unfinished ones again."""
+    """Publishes counted payloads to `k` at random QoS, a window at a time, and resends unfinished ones."""
 
     def __init__(self, client_id: str, level: int, first: int, chance: random.Random) -> None:
         super().__init__(client_id, level)
@@ -109,7 +111,7 @@ class LastingPublisher(LastingClient):
 
 
 class LastingSubscriber(LastingClient):
-    """Receives `k` at a QoS and keeps the promise of QoS 2: a packet id that is not released is no new message."""
+    """Receives `k` at a QoS and keeps the promise of QoS 2: a packet id that is not released is not a new message."""
 
     def __init__(self, client_id: str, level: int, qos: int) -> None:
         super().__init__(client_id, level)

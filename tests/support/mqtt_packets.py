@@ -1,4 +1,4 @@
-"""MQTT packets for tests: hypothesis strategies for all of them, and the ways bytes may be cut up on their way."""
+"""MQTT packets for tests: hypothesis strategies for all of them, and ways to split bytes."""
 
 from collections.abc import Iterator
 
@@ -44,7 +44,7 @@ def _value(name: str, carrier: Carrier) -> st.SearchStrategy[object]:
 
 @st.composite
 def properties(draw: st.DrawFn, carrier: Carrier) -> Properties:
-    """Any properties that `carrier` may have."""
+    """Return any properties that `carrier` may have."""
     names = draw(st.lists(st.sampled_from([row.name for row in TABLE if row.carriers & carrier]), max_size=4))
     return Properties(**{name: draw(_value(name, carrier)) for name in set(names)})  # type: ignore[arg-type]
 
@@ -79,7 +79,7 @@ def _wills(level: int) -> st.SearchStrategy[packets.Will]:
 
 @st.composite
 def publishes(draw: st.DrawFn, level: int) -> packets.Publish:
-    """A PUBLISH as a client may send it, aliases aside."""
+    """Return a PUBLISH as a client may send it, without aliases."""
     qos = draw(st.integers(0, 2))
     wanted = draw(_properties(level, Carrier.PUBLISH))
     duplicate = draw(st.booleans()) and qos > 0
@@ -106,7 +106,7 @@ def _requests(level: int) -> st.SearchStrategy[packets.Request]:
 
 
 def any_packet(level: int) -> st.SearchStrategy[Packet]:
-    """Any packet of either direction that may exist at a protocol level."""
+    """Return any packet of either direction that is valid at a protocol level."""
     reasons = st.lists(st.integers(0, 255), max_size=4).map(tuple)
     endings: list[st.SearchStrategy[Packet]] = [st.just(packets.Disconnect())]
     if level == packets.MQTT_5:
@@ -146,18 +146,18 @@ def any_packet(level: int) -> st.SearchStrategy[Packet]:
 
 
 def whole(data: bytes) -> Iterator[bytes]:
-    """All at once."""
+    """Return all bytes at once."""
     yield data
 
 
 def byte_by_byte(data: bytes) -> Iterator[bytes]:
-    """Each byte in a call of its own."""
+    """Return each byte separately."""
     for at in range(len(data)):
         yield data[at : at + 1]
 
 
 def in_halves(data: bytes) -> Iterator[bytes]:
-    """Two pieces, cut in the middle."""
+    """Return two pieces, cut in the middle."""
     yield data[: len(data) // 2]
     yield data[len(data) // 2 :]
 

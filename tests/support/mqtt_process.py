@@ -1,4 +1,4 @@
-"""An MQTT front in a process of its own, to be ended by SIGTERM or SIGKILL."""
+"""An MQTT front in a separate process, to be ended by SIGTERM or SIGKILL."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from tests.support.waiting import TIMEOUT_S
 
 
 class MqttProcess:
-    """A front over the store in `path`. `address` is where clients connect; leaving the block kills it if need be."""
+    """A front over the store in `path`. `address` is where clients connect; leaving the block kills it if necessary."""
 
     def __init__(self, path: Path, **settings: Any) -> None:
         values = json.dumps(settings, default=str)
@@ -30,7 +30,7 @@ class MqttProcess:
         self.kill()
 
     def kill(self) -> None:
-        """SIGKILL, and wait until it is gone. A second time does nothing."""
+        """Send SIGKILL, and wait until it is gone. A second call does nothing."""
         self.end(signal.SIGKILL)
 
     def end(self, number: signal.Signals) -> None:

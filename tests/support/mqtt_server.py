@@ -1,4 +1,4 @@
-"""An MQTT front over a store in this process, in an event loop of its own thread: what integration tests connect to.
+"""An MQTT front over a store in this process, in an event loop of a separate thread, for integration tests.
 
 Also a script, `python -m tests.support.mqtt_server DIRECTORY [SETTINGS]`, for tests that end the process.
 """
@@ -21,7 +21,7 @@ import uvloop
 import timestone
 from mqtt_front import MqttFront, MqttSettings
 from mqtt_front.runtime.clocks import PassingTime
-from mqtt_front.runtime.timer_wheel import TICK_S, Deadlines
+from mqtt_front.runtime.timer_wheel import TICK_S, TimerWheel
 from tests.support.step_clock import StepClock
 from tests.support.waiting import TIMEOUT_S
 from timestone.store import Store
@@ -30,9 +30,8 @@ Value = TypeVar("Value")
 
 
 class MqttServer:
-    """A running front. `address` is where clients connect; `call` runs a function in its loop's thread.
-
-    With a `clock`, seconds that sessions, wills and messages live pass only by `pass_time`."""
+    """A running front. `address` is where clients connect; `call` runs a function in its loop's thread. With a `clock`,
+    the seconds of sessions, wills and messages pass only by `pass_time`."""
 
     def __init__(
         self,
@@ -50,7 +49,7 @@ class MqttServer:
         async def patiently(done: Callable[[], bool], within_s: float = TIMEOUT_S / 2) -> None:
             await until(done, within_s)
 
-        # It does not wait longer than seconds for a slow disk when it stops; a test goes on from what it has saved.
+        # At its stop it waits only seconds for a slow disk; a test continues from the saved state.
         self.front._until = patiently  # type: ignore[method-assign]
         self._loop = asyncio.new_event_loop() if plain_asyncio else uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="mqtt-test-loop")
@@ -63,7 +62,7 @@ class MqttServer:
 
     @property
     def subscription_count(self) -> int:
-        """Of all clients that are connected."""
+        """Subscriptions of all connected clients."""
         broker = self.front._broker
         assert broker is not None
         return self.call(lambda: sum(len(one.subscriptions) for one in broker.sessions.connected.values()))
@@ -81,9 +80,9 @@ class MqttServer:
         return self.run(wrapped())
 
     def start(self) -> None:
-        """Clients can connect when it returns."""
+        """Start the front; clients can connect when it returns."""
         time = functools.partial(PassingTime, self.clock)
-        with mock.patch("mqtt_front.broker.PassingTime", time):
+        with mock.patch("mqtt_front.stored_state.PassingTime", time):
             self.run(self.front.start())
 
     def stop(self) -> None:
@@ -95,14 +94,14 @@ class MqttServer:
             self._loop.close()
 
     @property
-    def _deadlines(self) -> Deadlines:
+    def _deadlines(self) -> TimerWheel:
         broker = self.front._broker
         assert broker is not None
         return broker.deadlines
 
     @contextlib.contextmanager
     def standing_still(self) -> Iterator[None]:
-        """No deadline comes closer and no rate has more left, however long the test takes, but by `pass_time`."""
+        """Stop its time: no deadline comes closer and no rate recovers, except by `pass_time`."""
         self.call(self._deadlines.stop)
         try:
             yield
@@ -110,7 +109,7 @@ class MqttServer:
             self.call(self._deadlines.start)
 
     def pass_time(self, seconds: float) -> None:
-        """What is due in the next seconds happens now, tick by tick."""
+        """Let everything happen that is due in the next seconds, tick by tick."""
         deadlines = self._deadlines
 
         def tick() -> None:
@@ -131,7 +130,7 @@ def mqtt_server(
     clock: StepClock | None = None,
     **settings: Any,
 ) -> Iterator[MqttServer]:
-    """A front on a free port over the store in `path`, stopped and closed afterwards."""
+    """Run a front on a free port over the store in `path`, and stop and close it afterwards."""
     own = timestone.open(path) if store is None else store
     try:
         server = MqttServer(
@@ -163,7 +162,7 @@ def main() -> None:
                 name: Path(value) if name.endswith("_file") else value
                 for name, value in json.loads(sys.argv[2] if len(sys.argv) > 2 else "{}").items()
             }
-            # However slow the machine is, clients that a test leaves waiting are there when it comes back to them.
+            # On a slow machine, waiting clients of a test must still be connected when it returns to them.
             patient: dict[str, Any] = {"listen": "127.0.0.1:0", "connect_timeout_ms": 3_600_000}
             front = MqttFront(store, MqttSettings(**{**patient, **values}), log=logging.getLogger("mqtt"))
             await front.start()

@@ -1,4 +1,4 @@
-"""Which files are really opened: counted by the interpreter itself, below everything of ours."""
+"""Names of the files that are opened, counted by the interpreter itself, below all code of the engine."""
 
 import sys
 from collections.abc import Iterator
@@ -14,12 +14,12 @@ def _hook(event: str, arguments: tuple[Any, ...]) -> None:
             names.append(str(arguments[0]))
 
 
-sys.addaudithook(_hook)  # for good: Python has no way to take one out again
+sys.addaudithook(_hook)  # permanently: Python cannot remove an audit hook
 
 
 @contextmanager
 def opened_files(suffix: str) -> Iterator[list[str]]:
-    """The names of files with this suffix that are opened inside the block, as often as they are."""
+    """Return the names of files with this suffix that are opened inside the block, as often as they are."""
     names: list[str] = []
     _listening.append(names)
     try:

@@ -1,9 +1,9 @@
-"""The programs of a page, one after the other in one process: the Java that one of them has started serves the next.
+"""Run the programs of a page one after the other in one process, so that they share one Java.
 
     python -P page_programs.py MARK
 
 Reads names of files from its standard input, one a line, runs each as `python NAME` would, and prints MARK when it is
-done. One that fails ends all, as it ends the page.
+done. A failing program ends all, as it ends the page.
 """
 
 import runpy

@@ -1,4 +1,4 @@
-"""The client library that others really use, made to wait: its calls return when they are answered."""
+"""The paho client with blocking calls: they return when they are answered."""
 
 import queue
 import threading
@@ -12,7 +12,7 @@ from tests.support.waiting import TIMEOUT_S
 
 
 class PahoClient:
-    """A paho client with its thread. `connect` returns the reason code that the server gave, as a number."""
+    """A paho client with its thread. `connect` returns the reason code of the server as a number."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class PahoClient:
         self.client.loop_stop()
 
     def connect(self, address: tuple[str, int], user: str | None = None, password: str | None = None) -> int:
-        """0 when it was let in."""
+        """Connect; return 0 when it was accepted."""
         if user is not None:
             self.client.username_pw_set(user, password)
         self.client.connect(*address)
@@ -60,17 +60,17 @@ class PahoClient:
         return reason
 
     def subscribe(self, topic_filter: str, qos: int = 1) -> int:
-        """The reason code of the subscription."""
+        """Return the reason code of the subscription."""
         self.client.subscribe(topic_filter, qos)
         (reason,) = self._answers.get(timeout=TIMEOUT_S)
         return int(reason)
 
     def publish(self, topic: str, payload: bytes, qos: int = 1) -> int:
-        """The reason code of the acknowledgement."""
+        """Return the reason code of the acknowledgement."""
         self.client.publish(topic, payload, qos)
         return int(self._answers.get(timeout=TIMEOUT_S))
 
     def receive(self) -> tuple[str, bytes]:
-        """Topic and payload of the next message."""
+        """Return topic and payload of the next message."""
         message = self.messages.get(timeout=TIMEOUT_S)
         return message.topic, bytes(message.payload)

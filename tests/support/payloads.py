@@ -29,7 +29,7 @@ def decoded(form: PayloadFormat, payloads: list[bytes]) -> Decoded:
 
 
 def rows(form: PayloadFormat, payloads: list[bytes]) -> list[Any]:
-    """The decoded payloads; for a bad one its reason."""
+    """Return the decoded payloads; for a bad one its reason."""
     found = decoded(form, payloads)
     assert len(found.values) == len(payloads)
     assert [row is None for row in found.values.to_pylist()] == [n in found.bad for n in range(len(payloads))]

@@ -1,4 +1,4 @@
-"""A store, the pipeline over it and its tables: the moves that the tests of the pipeline share."""
+"""A store, the pipeline over it and its tables, with the steps that the tests of the pipeline share."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -14,13 +14,14 @@ from pyspark.sql import SparkSession
 
 import timestone
 from timestone_pipeline import Commit, PipelineConfig, SourceConfig, TablesConfig, open_tables, run
+from timestone_pipeline.frames import Step, in_silence
 
 LOG = "mqtt"
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def message(device: str, seq: int, *, at_s: float | None = None, **more: Any) -> bytes:
-    """A message of a device; its time is `at_s` seconds after START, a second a message unless told."""
+    """Return a message of a device; its time is `at_s` seconds after START, by default a second a message."""
     at = START + timedelta(seconds=seq if at_s is None else at_s)
     fields = {
         "device": device,
@@ -36,7 +37,7 @@ class Plant:
     """One store and one pipeline in a folder."""
 
     def __init__(self, spark: SparkSession | None, root: Path, **sections: Any) -> None:
-        """Without a session, for a test that leaves running to a command."""
+        """Create it without a session, for a test that leaves running to a command."""
         self._spark = spark
         self.data = root / "data"
         self.config = PipelineConfig(
@@ -55,7 +56,7 @@ class Plant:
         return self._spark
 
     def changed(self, **sections: Any) -> None:
-        """Another configuration from here on."""
+        """Use another configuration from here on."""
         self.config = replace(self.config, **sections)
 
     def send(self, *payloads: bytes) -> None:
@@ -63,19 +64,19 @@ class Plant:
         with timestone.open(self.data) as store:
             store.log(LOG).append_many(list(payloads), topic="site/1")
 
-    def run(self, *, final: bool = False) -> list[Commit]:
-        """Bring all there is into the tables; returns the commits."""
+    def run(self, *, final: bool = False, step: Step = in_silence) -> list[Commit]:
+        """Process all new records into the tables; return the commits."""
         commits: list[Commit] = []
-        run(self.config, self.spark, once=True, final=final, committed=commits.append)
+        run(self.config, self.spark, once=True, final=final, committed=commits.append, step=step)
         return commits
 
     def table(self, name: str) -> pa.Table:
-        """A table, read from its folder by somebody who knows nothing of the pipeline."""
+        """Read a table from its folder without knowledge of the pipeline."""
         folder = self.config.tables.path / name
         return pq.read_table(folder) if any(folder.rglob("*.parquet")) else pa.table({})
 
     def rows(self, name: str, *columns: str) -> list[tuple[Any, ...]]:
-        """Some columns of a table, sorted."""
+        """Return some columns of a table, sorted."""
         table = self.table(name)
         return (
             sorted(zip(*(table[column].to_pylist() for column in columns), strict=True))
@@ -84,18 +85,18 @@ class Plant:
         )
 
     def files(self, name: str) -> list[Path]:
-        """The files in the folder of a table."""
+        """Return the files in the folder of a table."""
         return sorted((self.config.tables.path / name).rglob("*.parquet"))
 
     def counts(self) -> dict[str, int]:
-        """Rows of every table that has some."""
+        """Return the rows of every table that has some."""
         warehouse = open_tables(self.config)
         state = warehouse.ledger.state()
         counts = {table.name: sum(one.rows for one in state.of(table.name)) for table in warehouse.tables}
         return {name: count for name, count in counts.items() if count}
 
     def check(self) -> None:
-        """What holds after every commit."""
+        """Check the invariants of every commit."""
         bronze = self.rows("bronze", "log", "partition", "offset")
         assert len(set(bronze)) == len(bronze)
         parts = [
@@ -104,8 +105,8 @@ class Plant:
         assert sorted(row for part in parts for row in part) == bronze
 
     def check_published(self, published: Sequence[bytes]) -> None:
-        """Once all windows are closed and late messages are counted: the tables are what devices have published, each
-        message once, and nothing else; what is broken (`StubbornDevice`) is in dead letters."""
+        """Check that the tables equal the published messages, each once, after all windows are closed and late messages
+        are counted; broken messages (`StubbornDevice`) are in dead letters."""
         self.check()
         with timestone.view(self.data) as store:
             end = store.log(LOG).end_offset
@@ -123,7 +124,7 @@ class Plant:
         newest = {device: seq for device, seq in identity}
         assert self.rows("last", "device", "seq") == sorted(newest.items())
 
-        # Whoever has the list of files, and whoever reads the folder, sees the same.
+        # The list of files and the folder give the same rows.
         warehouse = open_tables(self.config)
         files = warehouse.paths(warehouse.ledger.state().of("clean"))
         assert ds.dataset(files).count_rows() == len(identity)
@@ -131,7 +132,7 @@ class Plant:
     def averages(
         self, payloads: Iterable[bytes]
     ) -> dict[tuple[int, str, datetime], tuple[int, float, float]]:
-        """What the windows should be, by plain Python: (minutes, device, start) -> messages, mean and max."""
+        """Compute the expected windows in plain Python: (minutes, device, start) -> messages, mean and max."""
         groups: dict[tuple[int, str, datetime], list[float]] = {}
         for payload in payloads:
             one = json.loads(payload)
@@ -145,7 +146,7 @@ class Plant:
         }
 
     def windows(self) -> dict[tuple[int, str, datetime], tuple[int, float, float]]:
-        """What the windows are, in the same words; every window once."""
+        """Return the actual windows in the same form; every window once."""
         rows = self.table("windows").to_pylist()
         found = {
             (int(row["minutes"]), row["device"], row["start"]): (

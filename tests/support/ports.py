@@ -1,4 +1,4 @@
-"""Ports for servers that are started later, and again on the same one."""
+"""Ports for servers that are started later, and again on the same port."""
 
 import socket
 from collections.abc import Iterator
@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 @contextmanager
 def reserved_port() -> Iterator[int]:
-    """A port of 127.0.0.1 that the system gives to nobody else meanwhile, neither to a server that takes any nor to a
-    client. A server can listen on it all the same: addresses are shared with whoever does not listen."""
+    """Reserve a port of 127.0.0.1: the system gives it neither to another server that takes any port nor to a client. A
+    server can still listen on it: addresses are shared with sockets that do not listen."""
     with socket.socket() as holder:
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         holder.bind(("127.0.0.1", 0))

@@ -1,4 +1,4 @@
-"""Postings to hand over in tests."""
+"""Postings for tests."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,13 +7,13 @@ import numpy as np
 
 import timestone
 from timestone.spool.format import NO_TOPIC_NUMBER, Frame, Posting
-from timestone.spool.producer import Poster
+from timestone.spool.producer import SpoolProducer
 
 LOG = "commands"
 
 
 def frame(values: Sequence[bytes], topic: str | None = "devices/1/cmd") -> Frame:
-    """One frame of plain records."""
+    """Return one frame of plain records."""
     count = len(values)
     return Frame(
         () if topic is None else (topic,),
@@ -28,7 +28,7 @@ def frame(values: Sequence[bytes], topic: str | None = "devices/1/cmd") -> Frame
 def staged(
     path: Path, parts: Sequence[Sequence[Frame]], *, number: int = 0, remembered: bool = True
 ) -> Posting:
-    """A posting whose parts are staged, to be posted."""
-    poster = Poster(path, timestone.open)
+    """Return a posting whose parts are staged, ready to be posted."""
+    poster = SpoolProducer(path, timestone.open)
     names = tuple(poster.stage("test", frames) for frames in parts)
     return Posting(LOG, 0, "producer", number, names, remembered)

@@ -1,13 +1,13 @@
-"""What a disk may hold after the power failed somewhere in a recorded run.
+"""The possible contents of a disk after the power failed somewhere in a recorded run.
 
 The model, which is the worst that a disk with honest flushes may do (docs/durability.md has the assumptions):
 
-- What was written to a file before the start of a sync that has ended is there.
-- Of everything else, each 512-byte sector may have any of the values it went through: lost, reordered, torn.
-- A sector in flight may be garbage, but only in the bytes that were being written (powersafe overwrite).
-- The file's length may be any it went through, or anything between.
-- A creation, rename or removal in a directory that was not synced since may have happened or not, each on its own.
-- Pages that a failed sync marked clean may never reach the disk, whatever later syncs say.
+- Data written to a file before the start of a completed sync is there.
+- Of all other data, each 512-byte sector may have any of its values since: lost, reordered, torn.
+- A sector in flight may be garbage, but only in the bytes being written (powersafe overwrite).
+- The file may have any of its lengths since, or any length between.
+- A creation, rename or removal in a directory that was not synced since may have happened or not, independently.
+- Pages that a failed sync marked clean may never reach the disk, even if later syncs succeed.
 
 Everything is drawn from a `random.Random`: the same seed gives the same image.
 """
@@ -37,7 +37,7 @@ SECTOR_BYTES = 512
 
 
 class Loss(enum.Enum):
-    """How unkind one image is."""
+    """The kind of loss of one image."""
 
     NOTHING = "all of it reached the disk: kill -9"
     EVERYTHING = "only what was synced is there"
@@ -48,7 +48,7 @@ class Loss(enum.Enum):
 
 @dataclass(slots=True)
 class _Version:
-    """What one write made of a sector; bytes [low, high) of it were in flight."""
+    """The effect of one write on a sector; bytes [low, high) of it were in flight."""
 
     number: int
     data: bytes
@@ -58,7 +58,7 @@ class _Version:
 
 @dataclass(slots=True)
 class DiskFile:
-    """One file: what is durable, and the values each sector and the length went through since."""
+    """One file: its durable state, and the values of each sector and of the length since."""
 
     durable: bytearray = field(default_factory=bytearray)
     versions: dict[int, list[_Version]] = field(default_factory=dict)
@@ -108,7 +108,7 @@ class DiskFile:
         return None
 
     def synced(self, started: int) -> None:
-        """A sync is over that began at operation `started`."""
+        """Apply a completed sync that began at operation `started`."""
         sizes = [size for at, size in self.sizes if self.doubtful_sizes_before <= at < started]
         size = sizes[-1] if sizes else len(self.durable)
         if sizes:
@@ -167,7 +167,7 @@ class DiskFile:
 
 
 DIRECTORY = 0
-"""Stands for a directory where names map to the numbers of files."""
+"""A directory that maps names to the numbers of files."""
 
 _Change = Created | Renamed | Unlinked | DirectoryMade
 
@@ -213,13 +213,13 @@ class _Directory:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A directory tree as a power loss left it. Paths are relative to the root of the recorder."""
+    """A directory tree after a power loss. Paths are relative to the root of the recorder."""
 
     directories: tuple[Path, ...]
     files: dict[Path, bytes]
 
     def write(self, root: Path) -> None:
-        """Put the tree at `root`, which must not exist (and does not afterwards, when the root itself was lost)."""
+        """Write the tree to `root`, which must not exist (and does not afterwards, when the root itself was lost)."""
         for directory in self.directories:
             (root / directory).mkdir()
         for path, data in self.files.items():
@@ -230,7 +230,7 @@ class Disk:
     """The state of the disk while the operations of a recorder are replayed one by one."""
 
     def __init__(self, recorder: RecordingFiles) -> None:
-        """Ends the recording of what SQLite does: images may be opened where it was made."""
+        """End the recording of SQLite's operations: images may be opened where it was made."""
         recorder.stop()
         self._root = recorder.root
         self._files: dict[int, DiskFile] = {}
@@ -244,7 +244,7 @@ class Disk:
             self._directories[path.parent].durable[path.name] = file
 
     def apply(self, number: int, operation: Operation) -> None:
-        """Go on by one operation; `number` is its place in the recorder's list."""
+        """Advance by one operation; `number` is its place in the recorder's list."""
         match operation:
             case Written(file, position, data):
                 self._files[file].write(number, position, data)
@@ -273,7 +273,7 @@ class Disk:
             self._files[change.file] = DiskFile()
 
     def image(self, rng: random.Random, loss: Loss) -> Image:
-        """One tree that the power could leave behind if it failed now."""
+        """Return one tree that a power loss could leave at this moment."""
         directories: list[Path] = []
         files: dict[Path, bytes] = {}
         waiting = [self._root.parent]

@@ -1,11 +1,11 @@
-"""The processes that a process has started, and theirs."""
+"""The descendants of a process."""
 
 import os
 from pathlib import Path
 
 
 def descendants(pid: int) -> dict[int, str]:
-    """Their pids and command lines."""
+    """Return their pids and command lines."""
     parents: dict[int, int] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():

@@ -1,4 +1,4 @@
-"""A directory for stores that live for milliseconds: in memory where the system has such a place."""
+"""A directory for short-lived stores: in memory if the system has such a place."""
 
 import gc
 import os
@@ -14,10 +14,8 @@ MEMORY = Path("/dev/shm")
 
 @pytest.fixture
 def quick_directory(tmp_path: Path) -> Iterator[Path]:
-    """An empty directory on a memory file system if there is one: opening thousands of stores needs no real disk.
-
-    Whoever leaves one of its files open, after whatever fault, has a leak: the test fails.
-    """
+    """An empty directory on a memory file system if there is one: opening thousands of stores needs no real disk. A
+    file that is left open, after any fault, is a leak: the test fails."""
     if not os.access(MEMORY, os.W_OK):
         yield tmp_path
         return
@@ -31,7 +29,7 @@ def quick_directory(tmp_path: Path) -> Iterator[Path]:
 
 
 def open_below(path: Path) -> list[str]:
-    """The files below a directory that this process has open, removed ones included."""
+    """Return the files below a directory that this process has open, including removed ones."""
     if found := _targets_below(path):
         gc.collect()  # only then: it takes longer than most tests
         found = _targets_below(path)

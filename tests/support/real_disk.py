@@ -1,8 +1,8 @@
 """A real file system in a file, whose power can be cut.
 
-A loop device with ext4 or XFS on it. `cut_power` shuts the file system down without writing its journal out, as a power
-loss does: what was not flushed is gone, contents, names and removals alike, and mounting it again replays the journal.
-Slower than the simulations, and one moment at a time, but nobody's model.
+A loop device with ext4 or XFS on it. `cut_power` shuts the file system down without writing its journal, as a power
+loss does: unflushed contents, names and removals are lost, and the next mount replays the journal. It is slower than
+the simulations, and tests one moment at a time, but it is not a model.
 """
 
 import fcntl
@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 FILE_SYSTEMS = ("ext4", "xfs")
-"""What can be shut down."""
+"""File systems that can be shut down."""
 _IMAGE_BYTES = 640 << 20
-"""XFS asks for 300 MiB, and a store for some free space. Few of them are ever written."""
+"""XFS needs 300 MiB, and a store some free space. Few of these bytes are ever written."""
 _SHUT_DOWN = 0x8004587D
 """`XFS_IOC_GOINGDOWN` of linux/xfs_fs.h, which ext4 has under the same number (`EXT4_IOC_SHUTDOWN`)."""
 _NO_LOG_FLUSH = struct.pack("I", 2)
@@ -33,7 +33,7 @@ def make(kind: str, image: Path) -> None:
 
 @contextmanager
 def mounted(image: Path, place: Path) -> Iterator[None]:
-    """The file system of an image at an empty directory. No process may use it when the block is left."""
+    """Mount the file system of an image at an empty directory. No process may use it when the block is left."""
     _run("mount", "-o", "loop", image, place)
     try:
         yield
@@ -42,7 +42,7 @@ def mounted(image: Path, place: Path) -> Iterator[None]:
 
 
 def cut_power(place: Path) -> None:
-    """The power of the disk at `place` fails: every use of it is an error until it is mounted again."""
+    """Cut the power of the disk at `place`: every use of it is an error until it is mounted again."""
     fd = os.open(place, os.O_RDONLY)
     try:
         fcntl.ioctl(fd, _SHUT_DOWN, _NO_LOG_FLUSH)
@@ -51,7 +51,7 @@ def cut_power(place: Path) -> None:
 
 
 def reason_to_skip(kind: str) -> str:
-    """Why there can be no such disk here; empty when there can."""
+    """Return why this system cannot run such a disk; empty when it can."""
     if os.geteuid() != 0:
         return "only root may mount here"
     if shutil.which(f"mkfs.{kind}") is None:

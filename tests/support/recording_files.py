@@ -1,10 +1,11 @@
-"""A twin of `timestone.disk.files.Files` that does the real thing and writes down each operation that changes the disk.
+"""A twin of `timestone.disk.files.Files` that executes and records each operation that changes the disk.
 
-What belongs here: what was done, in order, to which file. What a power loss makes of it is `power_loss.py`'s business.
+What belongs here: the operations in order, with their files. `power_loss.py` computes the effects of a power loss.
 Files are numbered by the recorder, not by inode, because the kernel gives the inode of a removed file to the next one.
-The SQLite catalogue does its own I/O. Its files are looked at whenever something is recorded, and what they hold then
-counts as durable. Their names do not: a removal of the journal is lost until SQLite flushes the directory, and
-`sqlite_calls.py` shows both.
+
+The SQLite catalogue does its own I/O. Its files are read at each recorded operation, and their content counts as
+durable. Their names do not: a removal of the journal is lost until SQLite flushes the directory, and `sqlite_calls.py`
+shows both.
 """
 
 import contextlib
@@ -57,7 +58,7 @@ class SyncStarted:
 
 @dataclass(frozen=True, slots=True)
 class SyncEnded:
-    """The sync that started at operation `started` is over: what was written before *that* is durable."""
+    """The sync that started at operation `started` is complete: data written before *that* is durable."""
 
     file: int
     started: int
@@ -65,7 +66,8 @@ class SyncEnded:
 
 @dataclass(frozen=True, slots=True)
 class SyncFailed:
-    """The kernel reported an error once and marked the pages clean: later syncs of the file say nothing about them."""
+    """The kernel reported an error once and marked the pages clean: later syncs of the file prove nothing about
+    them."""
 
     file: int
 
@@ -101,7 +103,7 @@ class Unlinked:
 
 @dataclass(frozen=True, slots=True)
 class CatalogChanged:
-    """All that a file of the catalogue holds now; it is durable."""
+    """The current content of a file of the catalogue; it is durable."""
 
     file: int
     data: bytes
@@ -112,7 +114,7 @@ class CatalogChanged:
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """What the test wants to find again between the operations: an acknowledgement, an offset shown to a reader."""
+    """A mark of the test between the operations: an acknowledgement, an offset shown to a reader."""
 
     value: Any
 
@@ -136,10 +138,8 @@ Operation = (
 
 
 class RecordingFiles(Files):
-    """Passes through to the real file system below `root` and records. Thread-safe.
-
-    `base` is what was there at the start, taken to be durable; `operations` is all that happened since.
-    """
+    """Passes through to the real file system below `root` and records. Thread-safe. `base` is the content at the start,
+    taken to be durable; `operations` are all later ones."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -174,7 +174,7 @@ class RecordingFiles(Files):
         return self._file_count
 
     def stop(self) -> None:
-        """Whatever SQLite does from now on is not recorded."""
+        """Stop recording SQLite's operations."""
         sqlite_calls.forget(self)
 
     def note(self, value: Any) -> None:
@@ -191,7 +191,7 @@ class RecordingFiles(Files):
                 )
 
     def file_names(self) -> dict[int, str]:
-        """The last name of each file, for messages."""
+        """Return the last name of each file, for messages."""
         return {file: str(path.relative_to(self.root)) for path, file in self._names.items()}
 
     @contextmanager
@@ -202,8 +202,8 @@ class RecordingFiles(Files):
             self._lock.notify_all()
 
     def _look_at_catalog(self) -> None:
-        """The journal is read last and recorded first: with an older one, what SQLite has written to the database since
-        would have no way back."""
+        """Record the catalogue. The journal is read last and recorded first: with an older journal, SQLite's later
+        writes to the database could not be rolled back."""
         found: dict[Path, bytes] = {}
         for name in CATALOG_NAMES:
             with contextlib.suppress(FileNotFoundError):
@@ -215,7 +215,7 @@ class RecordingFiles(Files):
                     self.operations.append(Created(path, self._name(path)))
                 self.operations.append(CatalogChanged(self._names[path], data))
 
-    # What SQLite does.
+    # Operations of SQLite.
 
     @contextmanager
     def unlinking(self, path: Path) -> Iterator[None]:
@@ -234,7 +234,7 @@ class RecordingFiles(Files):
         with self._recording():
             self.operations.append(DirectorySynced(path, started))
 
-    # What changes the disk.
+    # Operations that change the disk.
 
     def create(self, path: Path) -> int:
         with self._recording():
@@ -274,22 +274,22 @@ class RecordingFiles(Files):
         self._sync([fd])
 
     def fdatasync_both(self, one: int, other: int) -> None:
-        self._sync([one, other])  # both under way before either is done, in the same order each time
+        self._sync([one, other])  # both begin before either is done, in the same order each time
 
     def _sync(self, fds: list[int]) -> None:
         with self._recording():
             started = [(self._open[fd], len(self.operations) + place) for place, fd in enumerate(fds)]
             self.operations.extend(SyncStarted(file) for file, _ in started)
-        for (
-            fd
-        ) in fds:  # not under the lock: other threads write meanwhile, and that has to show in the record
+        for fd in (
+            fds
+        ):  # not under the lock: other threads write at the same time, and that has to show in the record
             super().fdatasync(fd)
         for file, since in started:
             with self._recording():
                 self.operations.append(SyncEnded(file, since))
 
     def fail_sync(self, fd: int) -> None:
-        """What `FaultyFiles` calls instead of `fdatasync` when it lets one fail."""
+        """Record a failed sync: `FaultyFiles` calls this instead of `fdatasync`."""
         with self._recording():
             self.operations.append(SyncFailed(self._open[fd]))
 
@@ -318,13 +318,13 @@ class RecordingFiles(Files):
             super().unlink(path)
             self.operations.append(Unlinked(path, self._names.pop(path)))
 
-    # What does not, but says which file a descriptor is.
+    # Operations that do not, but tell which file a descriptor is.
 
     def open(self, path: Path, *, write: bool = False) -> int:
         with self._lock:
             fd = super().open(path, write=write)
             if path not in self._names:
-                # Put there by somebody else since the start; from here on it counts as having always been there.
+                # Created by other code since the start; from here on it counts as having always existed.
                 self.base[path] = path.read_bytes()
                 self.base_files[path] = self._name(path)
             self._open[fd] = self._names[path]

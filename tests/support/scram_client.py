@@ -1,4 +1,4 @@
-"""The client's side of SCRAM-SHA-256, written from RFC 5802 and not from our server."""
+"""The client's side of SCRAM-SHA-256, written from RFC 5802 and independent of the server's code."""
 
 import base64
 import hashlib
@@ -6,7 +6,7 @@ import hmac
 
 
 class ScramClient:
-    """One exchange; a test may bend any of it."""
+    """One exchange; a test may change any part of it."""
 
     def __init__(
         self, user: str, password: str, nonce: str = "rOprNGfwEbeRWgbNEkqO", gs2: str = "n,,"

@@ -9,15 +9,13 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# Read when the tests are collected: tests/conftest.py takes the variables away from what is tested.
+# Read when the tests are collected: tests/conftest.py removes the variables for the code under test.
 _GIVEN = {name: value for name, value in os.environ.items() if name.startswith("TIMESTONE_")}
 
 
 def run_seed(name: str) -> int:
-    """The seed of a test: its name's, so that two runs do the same, unless TIMESTONE_SEED says otherwise.
-
-    `TIMESTONE_SEED=random` draws one, for soak runs that should see something new each night.
-    """
+    """Return the seed of a test: derived from its name, so that two runs are equal, unless TIMESTONE_SEED is set.
+    `TIMESTONE_SEED=random` draws one, for soak runs that should test something new each night."""
     given = _GIVEN.get("TIMESTONE_SEED")
     if given == "random":
         return random.SystemRandom().getrandbits(32)
@@ -26,7 +24,7 @@ def run_seed(name: str) -> int:
 
 @contextmanager
 def told_on_failure(**facts: object) -> Iterator[None]:
-    """Attach what is needed to run it again to any error that passes through."""
+    """Attach the command that repeats the run to any error that passes through."""
     try:
         yield
     except BaseException as error:
@@ -35,10 +33,10 @@ def told_on_failure(**facts: object) -> Iterator[None]:
 
 
 def is_soak() -> bool:
-    """Has anybody asked for more than the short settings?"""
+    """Return whether more than the short settings was requested."""
     return bool(set(_GIVEN) - {"TIMESTONE_PURE", "TIMESTONE_SEED"})
 
 
 def rounds(default: int, variable: str) -> int:
-    """How many rounds a test runs: `default`, or what the environment variable says for a soak run."""
+    """Return the number of rounds of a test: `default`, or the value of the environment variable for a soak run."""
     return int(_GIVEN.get(variable, default))

@@ -1,4 +1,4 @@
-"""Keys that sign tokens, made for one run, and the tokens and files that come of them."""
+"""Keys that sign tokens, made for one run, and tokens and key files made with them."""
 
 import base64
 import json
@@ -20,7 +20,7 @@ PRIVATE: dict[str, Any] = {
 
 
 def public_pem(algorithm: str) -> bytes:
-    """The public half in PEM; the secret itself for HS256."""
+    """Return the public half in PEM; the secret itself for HS256."""
     if algorithm == "HS256":
         return SECRET
     pem: bytes = PRIVATE[algorithm].public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
@@ -28,7 +28,7 @@ def public_pem(algorithm: str) -> bytes:
 
 
 def jwk(algorithm: str, **members: Any) -> dict[str, Any]:
-    """One entry of a JSON Web Key Set."""
+    """Return one entry of a JSON Web Key Set."""
     if algorithm == "HS256":
         entry = {"kty": "oct", "k": base64.urlsafe_b64encode(SECRET).rstrip(b"=").decode()}
     else:
@@ -44,7 +44,7 @@ def write_key_set(path: Path, *entries: dict[str, Any]) -> Path:
 
 
 def token(algorithm: str, *, key_id: str | None = None, **claims: Any) -> bytes:
-    """A signed token, valid for a minute unless `exp` says something else (None: no `exp` at all)."""
+    """Return a signed token, valid for a minute unless `exp` is given (None: no `exp` at all)."""
     claims = {"sub": "alice", "exp": int(time.time()) + 60} | claims
     present = {name: value for name, value in claims.items() if value is not None}
     headers = {"kid": key_id} if key_id is not None else None

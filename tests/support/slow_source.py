@@ -1,5 +1,4 @@
-"""The source, slower in one place: between Spark's first two questions there is always time for a record to
-arrive."""
+"""A slower source: between Spark's first two calls there is always time for a record to arrive."""
 
 import time
 from typing import Any
@@ -28,7 +27,7 @@ class SlowSource(DefaultSource):
 
 
 class SlowReader(LimitedStreamReader):
-    """Answers where a query begins only when the log has grown beyond that."""
+    """Returns the start of a query only after the log has grown beyond it."""
 
     def initialOffset(self) -> dict[str, Any]:
         answer = super().initialOffset()
@@ -36,6 +35,6 @@ class SlowReader(LimitedStreamReader):
         with timestone.view(self._options.path) as store:
             log = store.log(LOG)
             while log.synced_offset <= answer[LOG]["0"]:
-                assert time.monotonic() < deadline, "nobody appends"
+                assert time.monotonic() < deadline, "no process appends"
                 log.refresh()
         return answer

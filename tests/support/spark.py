@@ -1,4 +1,4 @@
-"""One Spark session for all tests that need one, and the few moves they share."""
+"""One Spark session for all tests that need one, and the functions that they share."""
 
 import json
 from collections.abc import Iterator
@@ -25,39 +25,39 @@ CONF = {
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """Started by the first test that asks for it; takes about six seconds."""
-    # A task may fail twice: some tests kill what runs it.
+    """Started by the first test that needs it; takes about six seconds."""
+    # A task may fail twice: some tests kill its worker.
     session = spark_session("timestone-tests", master="local[2,3]", conf=CONF)
     yield session
     session.stop()
 
 
 def batch(spark: SparkSession, store: Path, **options: Any) -> DataFrame:
-    """The store as a DataFrame."""
+    """Return the store as a DataFrame."""
     return spark.read.format("timestone").options(**options).load(str(store))
 
 
 def stream(spark: SparkSession, store: Path, *, source: str = "timestone", **options: Any) -> DataFrame:
-    """The store as a streaming DataFrame, from its first record on."""
+    """Return the store as a streaming DataFrame, from its first record on."""
     chosen = {"startingOffsets": "earliest", **options}
     return spark.readStream.format(source).options(**chosen).load(str(store))
 
 
 def reader(store: Path, **options: str) -> "LimitedStreamReader":
-    """The reader of a stream as Spark makes it, without Spark."""
+    """Return the reader of a stream as Spark makes it, without Spark."""
     from pyspark_timestone.reading.admission_control import LimitedStreamReader  # needs Spark 4.2
 
     return LimitedStreamReader(read_options({"path": str(store), **options}, streaming=True), source_schema())
 
 
 def offsets(frame: DataFrame) -> list[int]:
-    """The offsets of all rows, in order of offset."""
+    """Return the offsets of all rows, in order of offset."""
     return sorted(row["offset"] for row in frame.select("offset").collect())
 
 
 class Batches:
-    """A sink that remembers each batch's offsets in a file, replaced when the batch is run again, as a good sink
-    does. Can be looked at while a query runs."""
+    """A sink that stores each batch's offsets in a file, replaced when the batch runs again, as a good sink does. It
+    can be read while a query runs."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -74,11 +74,11 @@ class Batches:
         return (writer.trigger(**trigger) if trigger else writer).start()
 
     def drain(self, frame: DataFrame, checkpoint: Path) -> None:
-        """Read all there is now, in as many batches as it takes. Raises what the query raises."""
+        """Read all current records, in as many batches as needed. Raises the query's error."""
         self.start(frame, checkpoint, availableNow=True).awaitTermination()
 
     def all(self) -> list[list[tuple[str, int, int]]]:
-        """The (log, partition, offset) of each batch's rows, batch by batch."""
+        """Return the (log, partition, offset) of each batch's rows, batch by batch."""
         return [
             [(log, partition, offset) for log, partition, offset in json.loads(path.read_text())]
             for path in sorted(self.directory.glob("*.json"))
@@ -88,5 +88,5 @@ class Batches:
         return [len(rows) for rows in self.all()]
 
     def offsets(self) -> list[int]:
-        """The offsets of all batches, in the order in which they were read."""
+        """Return the offsets of all batches, in the order in which they were read."""
         return [offset for rows in self.all() for _, _, offset in rows]

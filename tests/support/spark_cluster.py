@@ -1,4 +1,4 @@
-"""A standalone Spark cluster on this machine: a master and workers as processes of their own, on loopback."""
+"""A standalone Spark cluster on this machine: a master and workers as separate processes, on loopback."""
 
 import os
 import signal
@@ -28,10 +28,10 @@ exec '{command}' "${{words[@]}}"
 
 
 class StandaloneCluster:
-    """A master and `workers` workers of one core each, from entering to leaving."""
+    """A master and `workers` workers of one core each, while the block is active."""
 
     def __init__(self, root: Path, *, workers: int = 2) -> None:
-        """root: an empty folder for what they write; `worker-0` and so on get their executors' folders."""
+        """root: an empty folder for their files; `worker-0` and so on get their executors' folders."""
         self.root = root
         self._workers = workers
         self._running: list[subprocess.Popen[bytes]] = []
@@ -50,7 +50,7 @@ class StandaloneCluster:
         self._ended = ExitStack()
         self._port = 0
         self.url = ""
-        """Known from entering on."""
+        """Known inside the block."""
 
     def __enter__(self) -> Self:
         address = ["--host", "127.0.0.1", "--webui-port", "0"]
@@ -73,7 +73,7 @@ class StandaloneCluster:
         self._end()
 
     def submit(self, program: Path, *words: str, timeout_s: float) -> subprocess.CompletedProcess[str]:
-        """Run a program with this cluster to its end, in the folder in which it lies."""
+        """Run a program on this cluster to its end, in the folder of the program."""
         settings = {
             "spark.driver.host": "127.0.0.1",
             "spark.ui.enabled": "false",
@@ -120,7 +120,8 @@ class StandaloneCluster:
                 time.sleep(0.05)
 
     def _end(self) -> None:
-        """Workers first, so that they end their executors; each with its group, should one of those be left."""
+        """End workers first, so that they end their executors; each with its process group, in case an executor is
+        left."""
         for one in reversed(self._running):
             one.terminate()
             try:

@@ -1,7 +1,7 @@
-"""A small store as files in memory, to be damaged in many ways and looked at again.
+"""A small store as files in memory, to be damaged in many ways and read again.
 
-What belongs here: making the files, writing a changed copy, and saying what a reader still gets. What that ought to be
-is up to the tests.
+What belongs here: making the files, writing a changed copy, and returning what a reader still gets. The tests decide
+what is expected.
 """
 
 import shutil
@@ -16,7 +16,7 @@ from timestone.errors import CorruptRecord
 from timestone.kernel.entries import NO_TOPIC
 from timestone.record import Header, HeaderKind, Record, encode_headers
 from timestone.store import Store
-from timestone.writing.write_batch import Draft
+from timestone.writing.write_batch import WriteBatch
 
 LOG_NAME = "telemetry"
 FOLDER = Path("telemetry-0")
@@ -29,21 +29,21 @@ Change = Callable[[bytes], bytes]
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a reader gets from a store, and what its owner was told."""
+    """The results of a reader of a store, and the reports to its owner."""
 
     records: dict[int, Record]
     corrupt: set[int]
     """Offsets that raised CorruptRecord."""
     next_offset: int
     told: bool
-    """Opening said that something was not as it should be."""
+    """Opening reported a fault."""
     files: frozenset[str] = frozenset()
     """The names in the log's folder afterwards."""
 
 
 @dataclass(frozen=True, slots=True)
 class Specimen:
-    """The files of a store by relative path, and the records that were appended to it."""
+    """The files of a store by relative path, and its appended records."""
 
     files: dict[Path, bytes]
     records: dict[int, Record]
@@ -74,7 +74,7 @@ class Specimen:
 
 
 def look(root: Path, *, boot_id: bytes = BOOT_ID, recovery: Recovery = Recovery.REPAIR) -> Look:
-    """Open the store at `root` and read record by record, stepping over what is corrupt."""
+    """Open the store at `root` and read record by record, stepping over corrupt ones."""
     config = StoreConfig(min_free_bytes=0, recovery=recovery, tail_bytes=0)
     with Store(root, config, clock=StepClock(START_US + 10**9, boot_id)) as store:
         log = store.log(LOG_NAME)
@@ -98,19 +98,20 @@ def look(root: Path, *, boot_id: bytes = BOOT_ID, recovery: Recovery = Recovery.
 
 def make_specimen(
     root: Path, *, closed: bool, count: int = 8, unsynced: int = 0, config: LogConfig | None = None,
-    compressed: bool = False,
+    compressed: bool = False, sealed: bool = True,
     payload: Callable[[int], bytes] = lambda number: b"record %d " % number * (1 + number % 5),
 ) -> Specimen:  # fmt: skip
     """Make a store with `count` records, one a batch, of which the last `unsynced` were only written; copy its files
-    before the stop, or after it when `closed`; `compressed`: all segments but the last were compressed by then."""
+    before the stop, or after it when `closed`; `compressed`: all segments but the last were compressed by then;
+    `sealed`: a stop has sealed the last segment."""
     settings = StoreConfig(min_free_bytes=0, sync_interval_ms=10**9, log=config or LogConfig())
     store = Store(root, settings, clock=StepClock())
     log = store.log(LOG_NAME)
     for number in range(count):
         topic = log.topic_id(f"devices/{number % 3}") if number % 4 else NO_TOPIC
         block = encode_headers([Header(HeaderKind.USER, "unit", b"C")]) if number % 3 == 1 else b""
-        draft = Draft([block + payload(number)], topic, header_lengths=len(block))
-        log.append_draft(draft, ack=Ack.WRITTEN)
+        write_batch = WriteBatch([block + payload(number)], topic, header_lengths=len(block))
+        log.append_batch(write_batch, ack=Ack.WRITTEN)
         if number == count - unsynced - 1:
             log.sync()
     records = {record.offset: record for record in log.reader("earliest")}
@@ -120,6 +121,8 @@ def make_specimen(
         log.apply_compression()
         store.deleted_files.unlink_all()
     files = {} if closed else _files(root)
+    if sealed:
+        log.roll()
     store.close()
     files = files or _files(root)
     shutil.rmtree(root)

@@ -1,7 +1,7 @@
-"""Calls that SQLite makes in this process to remove files and to flush directories, shown to whoever records them.
+"""SQLite's calls in this process that remove files and flush directories, shown to recorders.
 
-SQLite's own table of system calls is changed (`xSetSystemCall`), so this works below Python's `sqlite3`, which knows of
-no such thing. Flushes of files are not in that table.
+SQLite's own table of system calls is changed (`xSetSystemCall`), so this works below Python's `sqlite3`, which has no
+interface for it. Flushes of files are not in that table.
 """
 
 import _sqlite3
@@ -17,15 +17,15 @@ import pytest
 
 
 class Watcher(Protocol):
-    """What is shown the calls below its root."""
+    """Receives the calls below its root."""
 
     root: Path
 
     def unlinking(self, path: Path) -> AbstractContextManager[None]:
-        """SQLite removes the file within."""
+        """SQLite removes the file inside the block."""
 
     def flushing_directory(self, path: Path) -> AbstractContextManager[None]:
-        """SQLite flushes the directory within."""
+        """SQLite flushes the directory inside the block."""
 
 
 class _Vfs(ctypes.Structure):
@@ -97,7 +97,7 @@ class _Calls:
         return result
 
     def _open_directory(self, name: bytes, fd: Any) -> int:
-        """SQLite opens the directory of a file, flushes it and closes it."""
+        """Open the directory of a file, flush it and close it, as SQLite does."""
         result: int = self._real_open(name, fd)
         directory = Path(os.fsdecode(name)).parent
         watcher = self._watcher_of(directory)
@@ -118,8 +118,10 @@ _calls: _Calls | None = None
 
 
 def watch(watcher: Watcher) -> None:
-    """Show the watcher what SQLite does below its root, until it is gone, or another one has this root. Where SQLite
-    is a part of Python that shows nothing of itself, the test is skipped."""
+    """Show the watcher SQLite's calls below its root, until it is freed, or another one has this root.
+
+    Where SQLite is a part of Python without exported symbols, the test is skipped.
+    """
     global _calls
     if _calls is None:
         try:
@@ -130,6 +132,6 @@ def watch(watcher: Watcher) -> None:
 
 
 def forget(watcher: Watcher) -> None:
-    """Show it nothing more."""
+    """Stop showing it calls."""
     if _calls is not None:
         _calls.forget(watcher)

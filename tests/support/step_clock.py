@@ -1,4 +1,4 @@
-"""A clock that goes only when told, and a machine that can be restarted."""
+"""A clock that advances only on request, and a machine that can be restarted."""
 
 import threading
 
@@ -10,7 +10,7 @@ NEXT_BOOT_ID = b"after the crash!"
 
 
 class StepClock(Clock):
-    """One microsecond a look, so that no two appends are alike; everything else by `advance`."""
+    """Advances one microsecond at each reading, so that no two appends have the same time; otherwise by `advance`."""
 
     def __init__(self, start_us: int = START_US, boot_id: bytes = BOOT_ID) -> None:
         self._now_us = start_us
@@ -37,12 +37,12 @@ class StepClock(Clock):
             self._uptime_us += ms * 1000
 
     def step(self, ms: int) -> None:
-        """Somebody sets the clock, ahead or back; no time passes."""
+        """Set the clock, ahead or back; no time passes."""
         with self._lock:
             self._now_us += ms * 1000
 
     def reboot(self, boot_id: bytes) -> None:
-        """Restart the machine; the wall clock goes on where it was."""
+        """Restart the machine; the wall clock continues at its value."""
         with self._lock:
             self._uptime_us = 0
             self._boot_id = boot_id

@@ -10,7 +10,7 @@ LOG = "telemetry"
 
 
 def value_of(offset: int) -> bytes:
-    """What `fill` appends at an offset."""
+    """Return the payload that `fill` appends at an offset."""
     return b"record %d" % offset
 
 
@@ -23,8 +23,8 @@ def fill(
     topics: int = 5,
     segment_entries: int = 1000,
 ) -> None:
-    """Append `count` records, synced, to a log of a store that nobody has open; topics are `devices/<n>/state` in
-    turn."""
+    """Append `count` records, synced, to a log of a store without an owner, and seal them; topics are
+    `devices/<n>/state` in turn."""
     with timestone.open(path) as store:
         config = LogConfig(segment_entries=segment_entries)
         there = store.log(log, partition, config=config)
@@ -35,10 +35,11 @@ def fill(
                 [value_of(offset) for offset in offsets],
                 topics=[f"devices/{offset % topics}/state" for offset in offsets],
             )
+        there.roll()
 
 
 def drop_first_segment(path: Path, log: str = LOG, partition: int = 0) -> int:
-    """What retention does: the oldest segment is gone. Returns the offset at which the log now starts."""
+    """Remove the oldest segment, as retention does. Return the offset at which the log now starts."""
     folder = path / f"{log}-{partition}"
     first, second, *_ = sorted(folder.glob("*.segment"))
     first.with_suffix(".index").unlink()
@@ -47,5 +48,5 @@ def drop_first_segment(path: Path, log: str = LOG, partition: int = 0) -> int:
 
 
 def iso(time_us: int) -> str:
-    """A time of the engine as text, to the microsecond."""
+    """Return a time of the engine as text, to the microsecond."""
     return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time_us)).isoformat()

@@ -1,9 +1,9 @@
-"""A streaming query as a program of its own, to be killed.
+"""A streaming query as a separate program, to be killed.
 
     python -m tests.support.stream_program STORE CHECKPOINT OUT HOLD
 
-Follows STORE from "latest" and writes each batch's offsets to OUT. In batch HOLD it says so, after the sink has
-done its work and before Spark notes it, and waits for its end.
+Follows STORE from "latest" and writes each batch's offsets to OUT. In batch HOLD it reports this, after the sink has
+done its work and before Spark stores the commit, and waits for its end.
 """
 
 import os

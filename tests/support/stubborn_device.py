@@ -1,5 +1,5 @@
-"""A device that goes on: publishes with QoS 1, connects again whenever it has to, and sends again what was not
-acknowledged."""
+"""A device that does not give up: it publishes with QoS 1, reconnects whenever necessary, and resends unacknowledged
+messages."""
 
 import threading
 import time
@@ -12,7 +12,7 @@ from tests.support.plant import message
 
 
 class StubbornDevice:
-    """One client in a thread of paho's. Every message it has published is acknowledged when `finish` returns."""
+    """One client in a thread of paho's. Every message that it has published is acknowledged when `finish` returns."""
 
     def __init__(self, name: str, address: tuple[str, int], *, step_s: float, pause_s: float = 0.05) -> None:
         self.name = name
@@ -33,7 +33,7 @@ class StubbornDevice:
         self._thread.start()
 
     def finish(self, timeout_s: float = 120) -> None:
-        """Publish no more, and wait for the last acknowledgement."""
+        """Stop publishing, and wait for the last acknowledgement."""
         self._ended.set()
         self._thread.join()
         deadline = time.monotonic() + timeout_s

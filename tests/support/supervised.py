@@ -1,4 +1,4 @@
-"""A command that is started again whenever it has ended, by a supervisor as it were; its output goes into a file."""
+"""A command that is started again whenever it has ended, as by a supervisor; its output goes into a file."""
 
 import socket
 import subprocess
@@ -42,7 +42,7 @@ class Supervised:
         return self._running.poll()
 
     def end(self, number: int) -> int:
-        """Send it a signal and wait; its exit code."""
+        """Send it a signal and wait; return its exit code."""
         assert self._running is not None
         self._running.send_signal(number)
         return self._running.wait(300)

@@ -1,12 +1,12 @@
-"""Faults at system calls of a real process, below everything that is ours: `system_calls.c`, loaded with LD_PRELOAD.
+"""Faults at system calls of a real process, below all code of the engine: `system_calls.c`, loaded with LD_PRELOAD.
 
 What belongs here: building that library, arming it in a forked process, and the process that forks. It loads the engine
-once; each run is a fork of it, so hundreds of runs take seconds:
+once; each run is a fork of it, so that hundreds of runs take seconds:
 
     with FaultedProcess(library) as process:
         done = process.run("tests.support.faulted_owner", root, Fault(Action.KILL, 17))
 
-The runs tell facts, lines of JSON, through a pipe.
+The runs report facts, lines of JSON, through a pipe.
 """
 
 import ctypes
@@ -41,7 +41,7 @@ class Calls(enum.IntFlag):
 
 
 class Action(enum.IntEnum):
-    """What happens at the call, as in `system_calls.c`."""
+    """The action at the call, as in `system_calls.c`."""
 
     PASS = 0
     KILL = 1
@@ -52,7 +52,7 @@ class Action(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """The `number`-th call that counts meets the action, and with `forever` all after it."""
+    """The `number`-th counted call meets the action, and with `forever` all after it."""
 
     action: Action = Action.PASS
     number: int = 0
@@ -63,13 +63,13 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What came of one run."""
+    """Result of one run."""
 
     status: int
-    """As `os.waitpid` says: 0, or the number of the signal that ended it."""
+    """As from `os.waitpid`: 0, or the number of the signal that ended it."""
     facts: list[list[Any]]
     calls: list[str]
-    """Each call that counted, with its file's path below the store: `pwrite /catalog.db`."""
+    """Each counted call, with its file's path below the store: `pwrite /catalog.db`."""
 
 
 def build_library(folder: Path) -> Path | None:
@@ -96,7 +96,7 @@ def build_library(folder: Path) -> Path | None:
 
 
 class FaultedProcess:
-    """A process with the library loaded, that runs what it is told in forks of itself."""
+    """A process with the library loaded, which runs its orders in forks of itself."""
 
     def __init__(self, library: Path) -> None:
         self._process = subprocess.Popen(
@@ -153,7 +153,7 @@ def _read_all(fd: int, said: dict[int, str]) -> None:
 
 
 def _be_faulted(order: dict[str, Any], library: ctypes.CDLL, tell_fd: int, trace_fd: int) -> None:
-    """What the fork does. Never returns."""
+    """Run in the fork. Never returns."""
 
     def tell(*fact: object) -> None:
         os.write(tell_fd, json.dumps(fact).encode() + b"\n")
@@ -179,12 +179,12 @@ def _be_faulted(order: dict[str, Any], library: ctypes.CDLL, tell_fd: int, trace
 
 
 def disarm() -> None:
-    """For what runs in the fork: the cause is gone, nothing fails any more."""
+    """Remove the cause, called in the fork: nothing fails any more."""
     ctypes.CDLL(None).calls_disarm()
 
 
 def main() -> None:
-    """The process that forks: an order a line, an answer a line."""
+    """Run the process that forks: an order a line, an answer a line."""
     library = ctypes.CDLL(None)
     for line in sys.stdin:
         order = json.loads(line)

@@ -1,4 +1,4 @@
-"""A process on a terminal of its own, typed on by the test; the terminal can be closed under it."""
+"""A process on a separate terminal, with input from the test; the terminal can be closed."""
 
 import fcntl
 import os
@@ -44,7 +44,7 @@ class OnTerminal:
         self.close()
 
     def wait_for(self, text: str) -> None:
-        """Until the terminal has shown `text` for the first time since the last wait."""
+        """Wait until the terminal has shown `text` for the first time since the last wait."""
         deadline = time.monotonic() + TIMEOUT_S
         start = len(self.shown)
         while text not in self.shown[start:]:
@@ -56,7 +56,7 @@ class OnTerminal:
         os.write(self._master, text.encode())
 
     def close(self) -> None:
-        """Close the window: the kernel sends SIGHUP to whoever runs in it."""
+        """Close the window: the kernel sends SIGHUP to the processes in it."""
         if self._master >= 0:
             os.close(self._master)
             self._master = -1

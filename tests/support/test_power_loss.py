@@ -1,4 +1,4 @@
-"""The simulator of power losses is itself under test: a kind one would prove nothing."""
+"""Tests of the simulator of power losses: a too lenient one would prove nothing."""
 
 import random
 from pathlib import Path
@@ -35,13 +35,13 @@ def made(recorder: RecordingFiles, *, durable: bool = True) -> int:
     return fd
 
 
-def test_nothing_lost_is_the_page_cache(recorder: RecordingFiles) -> None:
+def test_image_without_loss_equals_the_page_cache(recorder: RecordingFiles) -> None:
     fd = made(recorder, durable=False)
     recorder.pwrite(fd, b"abc", 0)
     assert contents(recorder, Loss.NOTHING) == {b"abc"}
 
 
-def test_unsynced_name_may_be_gone_and_a_synced_one_not(recorder: RecordingFiles) -> None:
+def test_only_unsynced_names_may_be_lost(recorder: RecordingFiles) -> None:
     made(recorder, durable=False)
     assert contents(recorder, Loss.EVERYTHING) == {None}
     assert contents(recorder, Loss.SECTORS) == {None, b""}
@@ -49,7 +49,7 @@ def test_unsynced_name_may_be_gone_and_a_synced_one_not(recorder: RecordingFiles
     assert contents(recorder, Loss.SECTORS) == {b""}
 
 
-def test_synced_bytes_are_always_there(recorder: RecordingFiles) -> None:
+def test_synced_bytes_are_in_every_image(recorder: RecordingFiles) -> None:
     fd = made(recorder)
     recorder.pwrite(fd, b"durable", 0)
     recorder.fdatasync(fd)
@@ -60,7 +60,7 @@ def test_synced_bytes_are_always_there(recorder: RecordingFiles) -> None:
         ), loss
 
 
-def test_unsynced_sectors_are_lost_each_on_its_own(recorder: RecordingFiles) -> None:
+def test_unsynced_sectors_are_lost_independently(recorder: RecordingFiles) -> None:
     fd = made(recorder)
     recorder.pwrite(fd, b"a" * 1536, 0)
     recorder.fdatasync(fd)
@@ -73,7 +73,7 @@ def test_unsynced_sectors_are_lost_each_on_its_own(recorder: RecordingFiles) -> 
     assert len(found) == 8, "every mixture of old and new occurs"
 
 
-def test_any_version_that_a_sector_went_through_may_be_there(recorder: RecordingFiles) -> None:
+def test_sector_may_have_any_of_its_versions(recorder: RecordingFiles) -> None:
     fd = made(recorder)
     for letter in b"abc":
         recorder.pwrite(fd, bytes([letter]) * 512, 0)
@@ -81,7 +81,7 @@ def test_any_version_that_a_sector_went_through_may_be_there(recorder: Recording
     assert {b"a", b"b", b"c"} <= found
 
 
-def test_garbage_is_only_where_bytes_were_in_flight(recorder: RecordingFiles) -> None:
+def test_garbage_appears_only_in_unsynced_sectors(recorder: RecordingFiles) -> None:
     fd = made(recorder)
     recorder.pwrite(fd, b"d" * 512, 0)
     recorder.fdatasync(fd)
@@ -91,7 +91,7 @@ def test_garbage_is_only_where_bytes_were_in_flight(recorder: RecordingFiles) ->
     assert any(data is not None and data[200:300] not in (b"d" * 100, b"n" * 100) for data in found)
 
 
-def test_length_may_be_any_it_went_through(recorder: RecordingFiles) -> None:
+def test_file_may_have_any_of_its_lengths(recorder: RecordingFiles) -> None:
     fd = made(recorder)
     recorder.pwrite(fd, b"x" * 100, 0)
     recorder.reserve(fd, 0, 4096)
@@ -121,7 +121,7 @@ def test_write_during_a_sync_is_not_covered_by_it(recorder: RecordingFiles) -> N
     assert contents(recorder, Loss.EVERYTHING) == {b"a"}
 
 
-def test_success_after_a_failed_sync_proves_nothing_about_the_pages_of_before(
+def test_success_after_a_failed_sync_does_not_make_earlier_pages_durable(
     recorder: RecordingFiles,
 ) -> None:
     fd = made(recorder)

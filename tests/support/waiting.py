@@ -1,4 +1,4 @@
-"""Waiting for what other threads and processes do."""
+"""Waiting for other threads and processes."""
 
 import time
 from collections.abc import Callable
@@ -6,11 +6,11 @@ from collections.abc import Callable
 from timestone.log import Log
 
 TIMEOUT_S = 30.0
-"""Nothing that works takes so long, on a busy machine either."""
+"""Longer than anything takes that works, also on a busy machine."""
 
 
 def wait_for(done: Callable[[], object], timeout_s: float = TIMEOUT_S) -> None:
-    """Until `done()` is true; an assertion error when it never is."""
+    """Wait until `done()` is true; raise an assertion error when it never is."""
     deadline = time.monotonic() + timeout_s
     while not done():
         assert time.monotonic() < deadline, "what the test waits for did not happen"
@@ -18,10 +18,10 @@ def wait_for(done: Callable[[], object], timeout_s: float = TIMEOUT_S) -> None:
 
 
 def wait_for_seals(log: Log) -> None:
-    """Until the background has sealed all segments but the growing one."""
+    """Wait until the background has sealed all segments but the growing one."""
     wait_for(
         lambda: all(
             segment.trailer is not None or segment.base_offset == log.growing_base
-            for segment in log.history.segments
+            for segment in log.segment_list.segments
         )
     )

@@ -1,7 +1,7 @@
-"""A small run of a store, recorded operation by operation, with what was promised at each moment.
+"""A small recorded run of a store, with the promises at each moment.
 
-What belongs here: doing the steps, and noting between the operations what a crash at that moment must not lose.
-`crash_oracle.py` holds the promises against what an image still has.
+What belongs here: executing the steps, and noting between the operations what a crash at that moment must not lose.
+`crash_oracle.py` compares the promises with the content of an image.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -30,17 +30,17 @@ from timestone.log import Log
 from timestone.reader import Reader
 from timestone.reading.named_readers import ReaderId
 from timestone.store import Store
-from timestone.writing.write_batch import Draft
+from timestone.writing.write_batch import WriteBatch
 
 LOG_NAME = "telemetry"
 READER = ReaderId(LOG_NAME, 0, "billing")
 NEVER_MS = 10**9
-"""For intervals that must not run out while operations are counted."""
+"""For intervals that must not end while operations are counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What was appended at an offset."""
+    """The record that was appended at an offset."""
 
     payload: bytes
     topic: str | None
@@ -48,21 +48,21 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class Attempted:
-    """So many appends have begun; their records may be found from here on."""
+    """This number of appends has begun; their records may be found from here on."""
 
     count: int
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The append with this number failed, and its caller was told that nothing was appended."""
+    """The append with this number failed, and its caller got an error."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class Promised:
-    """Everything below `end` has reached a level."""
+    """All records below `end` have reached a level."""
 
     level: Ack
     end: int
@@ -70,7 +70,7 @@ class Promised:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A reader could see everything below `end`."""
+    """A reader could see all records below `end`."""
 
     end: int
 
@@ -84,7 +84,7 @@ class Deleting:
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """Somebody was told that the log begins at `start`."""
+    """The start `start` of the log was reported."""
 
     start: int
 
@@ -137,32 +137,32 @@ Fact = (
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What an append tried to put where."""
+    """The content of an append and its intended offset."""
 
     first_offset: int
     contents: tuple[Content, ...]
 
 
 def crash_config(*, sealed_at_open: int = 100, **settings: Any) -> StoreConfig:
-    """A store whose operations come only from what is asked of it: no timer, no look at free space."""
+    """Return a configuration whose operations come only from calls: no timer, no check of free space."""
     log = LogConfig(segment_age_ms=NEVER_MS, **settings)
     return StoreConfig(sync_interval_ms=NEVER_MS, min_free_bytes=0, sealed_at_open=sealed_at_open, log=log)
 
 
 @dataclass
 class Workload:
-    """Steps on one log of one store in `root`, which is made here."""
+    """Steps on one log of one store in `root`, which is created here."""
 
     root: Path
     config: StoreConfig = field(default_factory=crash_config)
     sealing: bool = True
-    """False: the background never gets a segment sealed, only nearly."""
+    """False: the background never completes the seal of a segment."""
 
     note: Callable[[Fact], None] | None = None
-    """Told of each promise; by default the recorder puts it between the operations."""
+    """Called for each promise; by default the recorder puts it between the operations."""
 
     arm: Callable[[FaultyFiles], None] = lambda files: None
-    """Arranges the faults that the run meets."""
+    """Arranges the faults of the run."""
 
     attempts: list[Attempt] = field(default_factory=list)
 
@@ -197,7 +197,7 @@ class Workload:
         except OSError as error:
             self.store.close()
             raise RunEnded from error
-        self.store.maintenance.stop()  # it deletes when it is told to, so that operations can be counted
+        self.store.maintenance.stop()  # it deletes on request, so that operations can be counted
         self.log_is_open = True
         reader.on_wake = self._show
         assert reader.park()
@@ -211,7 +211,7 @@ class Workload:
 
     @contextmanager
     def _attempt(self, payloads: Sequence[bytes], topic: str | None) -> Iterator[None]:
-        """An append whose failure is part of the run: only errors that the engine documents pass for one."""
+        """An append whose failure is part of the run: only errors that the engine documents are accepted."""
         number = len(self.attempts)
         contents = tuple(Content(payload, topic) for payload in payloads)
         self.attempts.append(Attempt(self.log.end_offset, contents))
@@ -226,14 +226,14 @@ class Workload:
             self._note(Promised(Ack.SYNCED, self.log.synced_offset))
 
     def append(self, ack: Ack, size: int = 20, topic: str | None = None) -> None:
-        """One record by a thread that waits for the disk."""
+        """Append one record in a thread that waits for the disk."""
         payload = self._payload(size)
         with self._attempt([payload], topic):
             offset = self.log.append(payload, topic=topic, ack=ack)
             self._note(Promised(ack, offset + 1))
 
     def append_many(self, ack: Ack, count: int, size: int = 100, topic: str | None = None) -> None:
-        """A batch, as a front does it: written at once if that need not wait, else submitted."""
+        """Append a batch, as a front does: written at once if that need not wait, else submitted."""
         payloads = [self._payload(size + 37 * number % 200) for number in range(count)]
         log = self.log
 
@@ -242,11 +242,11 @@ class Workload:
                 self._note(Promised(ack, submission.offsets.stop))
 
         topic_id = NO_TOPIC if topic is None else log.topic_id(topic)
-        draft = Draft(payloads, topic_id)
+        write_batch = WriteBatch(payloads, topic_id)
         with self._attempt(payloads, topic):
-            written = log.append_now(draft) if ack is Ack.WRITTEN else None
+            written = log.append_now(write_batch) if ack is Ack.WRITTEN else None
             if written is None:
-                log.submit(draft, ack=ack, done=done).wait(10)
+                log.submit(write_batch, ack=ack, done=done).wait(10)
             else:
                 self._note(Promised(ack, written.stop))
 
@@ -257,7 +257,7 @@ class Workload:
             return
 
     def commit(self, offset: int) -> None:
-        """A named reader commits."""
+        """Commit a named reader."""
         self._note(Committing(offset))
         self.store.commit_readers({READER: offset})
         self._note(Committed(offset))
@@ -271,7 +271,7 @@ class Workload:
         self.log.roll()
 
     def delete(self) -> None:
-        """What retention does that keeps only the newest segment."""
+        """Delete as retention does that keeps only the newest segment."""
         self._note(Deleting(self.log.end_offset))
         self.log.configure(retention_bytes=1)
         self.log.apply_retention()
@@ -280,14 +280,14 @@ class Workload:
         self.log.configure(retention_bytes=0)
 
     def compress(self) -> None:
-        """What the background does with sealed segments of a log that wants it."""
+        """Compress sealed segments, as the background does."""
         self.log.configure(compression="zstd")
         self.log.apply_compression()
         self.store.deleted_files.unlink_all()
         self.log.configure(compression="none")
 
     def wait_for_seals(self) -> None:
-        """Until the background has sealed all segments but the newest, so that runs differ little."""
+        """Wait until the background has sealed all segments but the newest, so that runs differ little."""
         if self.sealing:
             self.recorder.wait_until(_all_but_one_sealed)
 
@@ -297,14 +297,14 @@ class Workload:
         self.start()
 
     def die(self) -> None:
-        """kill -9, and another process goes on. Each meets the faults anew."""
+        """Die by kill -9; another process continues. Each meets the faults again."""
         self.log_is_open = False
         kill_store(self.store, self.files)
         self.files = self._files_of_a_life()
         self.start()
 
     def run(self, steps: "Callable[[Workload], None]") -> None:
-        """All steps, and a clean stop, unless the store cannot be opened on the way."""
+        """Run all steps, and a clean stop, unless the store cannot be opened before that."""
         try:
             self.start()
             steps(self)
@@ -325,7 +325,7 @@ class Workload:
             self._note(Promised(Ack.SYNCED, end))
 
     def _payload(self, size: int) -> bytes:
-        """Bytes that no other record has; every fifth record is zeros or nothing, which must survive too."""
+        """Return bytes that no other record has; every fifth record is zeros or empty, which must survive too."""
         self._serial += 1
         if self._serial % 5 == 3:
             return bytes(size)
@@ -335,7 +335,7 @@ class Workload:
 
 
 def _all_but_one_sealed(operations: Sequence[Operation]) -> bool:
-    """Those that the sealer has cut and flushed, and those that recovery has made anew."""
+    """Return the segments that the sealer has truncated and flushed, and those that recovery has newly made."""
     segments, renamed, made_anew = 0, 0, 0
     indexes, cut, sealed = set[int](), set[int](), set[int]()
     for operation in operations:

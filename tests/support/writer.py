@@ -1,10 +1,10 @@
-"""A process that owns a store and appends to it: what a server is to those who only read.
+"""A process that owns a store and appends to it: the server for tests that only read.
 
     python -m tests.support.writer DIRECTORY COUNT
 
-Prints `appending` once the log is there and `appended` when COUNT records are synced, then keeps the store open
-until its standard input ends. Without COUNT it appends a record every few milliseconds, each synced, until its standard
-input ends.
+Prints `appending` once the log exists and `appended` when COUNT records are synced, then keeps the store open until its
+standard input ends. Without COUNT it appends a record every few milliseconds, each synced, until its standard input
+ends.
 """
 
 import sys
@@ -16,7 +16,7 @@ from timestone import LogConfig
 
 BATCH = 250
 PAUSE_S = 0.003
-"""Records keep coming, and the processor is left to those who read them."""
+"""Records are appended continuously, and the processor is left to their readers."""
 
 
 def _set_at_end_of_input(ended: threading.Event) -> None:
