@@ -132,11 +132,13 @@ $(SEEN_BY_SPARK): | $(BIN)/python
 	  echo 'from pyspark_timestone import DefaultSource' > "$$folder/pyspark_timestone_editable.py"
 	@touch $@
 
-# The first install downloads Spark, half a gigabyte: pip's own progress is left visible.
+# The first install downloads Spark, half a gigabyte: pip's own progress is left visible. It compiles no editable
+# install, and PYTHONDONTWRITEBYTECODE may keep `timestone` from storing what it compiles: half the time of a start.
 $(INSTALLED): pyproject.toml setup.py $(KERNELS) | $(SEEN_BY_SPARK)
 	@echo "Installing Timestone and what it needs into $(VENV) (the first time this takes some minutes)"
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --disable-pip-version-check --timeout 120 --editable '.[dev]'
+	@$(BIN)/python -m compileall -q bench cli mqtt_front pipeline pyspark_timestone tiering timestone
 	@touch $@
 
 clean: ## remove what builds, tests and demos left behind

@@ -49,8 +49,8 @@ import numpy as np
 import numpy.typing as npt
 
 from timestone.errors import UnsupportedFormat
-from timestone.kernel.crc import crc32c
 from timestone.kernel.entries import ENTRY_BYTES, entry_position
+from timestone.kernel.loops import crc32c
 
 FORMAT_VERSION = 1
 REWRITTEN_VERSION = 2

@@ -26,9 +26,9 @@ from timestone.errors import CorruptRecord, OffsetsLost
 from timestone.format import names
 from timestone.index import SUMMARY, TRAILER_BYTES, DamagedIndex, Summary, Trailer
 from timestone.kernel import loops
-from timestone.kernel.crc import crc32c
 from timestone.kernel.entries import ENTRY, ENTRY_BYTES, HEADER_BYTES, Entries, entry_position
 from timestone.kernel.entry_checksum import EntrySeal
+from timestone.kernel.loops import crc32c
 from timestone.record import FLAG_REMOVED
 
 Ordinals = npt.NDArray[np.int64]

@@ -1,5 +1,6 @@
 """Lookup of the installed fronts, which are found by their entry points."""
 
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
 from timestone.fronts import ENTRY_POINT_GROUP, Front
@@ -7,6 +8,7 @@ from timestone.fronts import ENTRY_POINT_GROUP, Front
 from ..errors import CommandError
 
 
+@cache  # reading the entry points of all installed packages takes milliseconds
 def installed_fronts() -> dict[str, type[Front]]:
     """Return the front classes by name, sorted by name; empty if none is installed. Raises CommandError that names the
     front if one cannot be imported."""

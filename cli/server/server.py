@@ -128,7 +128,6 @@ def _collector_spared() -> Iterator[None]:
     message at a time costs a tenth of the processor in searching for them, and ten thousand sessions a pause of fifty
     milliseconds at intervals."""
     before = gc.get_threshold()
-    gc.collect()
     gc.freeze()
     gc.set_threshold(*_COLLECTOR_THRESHOLDS)
     try:

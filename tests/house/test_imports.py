@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.house.tree import ROOT, import_name, modules
+from timestone.kernel import loops
 
 
 def test_import_contracts_hold() -> None:
@@ -37,6 +38,11 @@ def test_import_contracts_hold() -> None:
             "obstore timestone_tiering.tier timestone_tiering.uploading pyarrow pyspark rich argon2 jwt websockets",
         ),
         ("pyspark_timestone", "pyarrow numpy timestone mqtt_front"),
+        pytest.param(
+            "timestone",
+            "crc32c importlib.metadata argparse timestone.kernel.pure timestone.kernel.open_records timestone.repair",
+            marks=pytest.mark.skipif(bool(loops.REASON), reason="no compiled kernel here"),
+        ),
     ],
 )
 def test_import_of_a_package_loads_no_unneeded_module(module: str, unwanted: str) -> None:

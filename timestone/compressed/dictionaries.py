@@ -16,7 +16,7 @@ from pathlib import Path
 from timestone.disk.files import Files
 from timestone.errors import UnsupportedFormat
 from timestone.format import names
-from timestone.kernel.crc import crc32c
+from timestone.kernel.loops import crc32c
 
 FORMAT_VERSION = 1
 DICTIONARY_BYTES_MAX = 1 << 20

@@ -30,7 +30,7 @@ import numpy.typing as npt
 
 from timestone.config import KIB, MIB, SEGMENT_BYTES_MAX
 from timestone.disk.files import Data
-from timestone.kernel.crc import crc32c
+from timestone.kernel.loops import crc32c
 
 FORMAT_VERSION = 1
 FRAME_BYTES = 256 * KIB

@@ -23,7 +23,7 @@ from timestone.compressed.frame_table import (
 from timestone.compressed.zstd import DamagedFrame, FrameDecoder
 from timestone.disk.files import Files
 from timestone.index import FrameLayout
-from timestone.kernel.crc import crc32c
+from timestone.kernel.loops import crc32c
 
 _AHEAD = 16
 """Maximum frames fetched by one read of the file: 4 MiB raw."""

@@ -23,7 +23,7 @@ from timestone.config import LogConfig
 from timestone.disk import access
 from timestone.disk.json_document import json_object
 from timestone.errors import CorruptLog, StoreClosed, UnsupportedFormat
-from timestone.kernel.crc import crc32c
+from timestone.kernel.loops import crc32c
 
 _LOGGER = logging.getLogger("timestone")
 FORMAT_VERSION = 2

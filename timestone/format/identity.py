@@ -16,8 +16,8 @@ from timestone.disk.files import Files
 from timestone.errors import CorruptLog, UnsupportedFormat
 from timestone.format import names
 from timestone.index import DamagedIndex, IndexHeader
-from timestone.kernel.crc import crc32c
 from timestone.kernel.entries import HEADER_BYTES as INDEX_HEADER_BYTES
+from timestone.kernel.loops import crc32c
 
 FORMAT_VERSION = 1
 HEADER_BYTES = 512

@@ -17,8 +17,8 @@ from timestone.index import (
     IndexHeader,
     Trailer,
 )
-from timestone.kernel.crc import crc32c
 from timestone.kernel.entries import HEADER_BYTES, entry_position
+from timestone.kernel.loops import crc32c
 
 Read = Callable[[int, int], bytes]
 """Read bytes by position and length."""

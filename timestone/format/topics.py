@@ -26,8 +26,8 @@ from timestone.format.failed_fsync_marker import copy_anew
 from timestone.format.identity import HEADER_BYTES, LogIdentity
 from timestone.format.names import TEMPORARY_SUFFIX
 from timestone.kernel import loops
-from timestone.kernel.crc import crc32c
 from timestone.kernel.entries import NO_TOPIC
+from timestone.kernel.loops import crc32c
 
 _ENTRY = struct.Struct("<IH")
 _SALT = struct.Struct("<QIH")

@@ -89,10 +89,6 @@ static uint32_t crc32c_portable(uint32_t state, const uint8_t *data, size_t leng
     return state;
 }
 
-static uint32_t crc32c_by_tables(const uint8_t *data, size_t length) {
-    return crc32c_portable(CRC32C_EMPTY, data, length);
-}
-
 /* Of an index entry: its ordinal, then its first 28 bytes as they are in registers. Reading back eight bytes that were just
  * stored as four and four would cost more than the checksum. */
 static uint32_t crc32c_entry_portable(uint32_t state, uint32_t ordinal, uint64_t first, uint64_t second, uint64_t third,
@@ -122,8 +118,7 @@ CRC32C_TARGET static inline uint32_t crc32c_in_three(uint32_t state, const uint8
     return crc32c_behind(table, crc32c_behind(table, state) ^ second) ^ third;
 }
 
-CRC32C_TARGET static uint32_t crc32c_by_instruction(const uint8_t *data, size_t length) {
-    uint32_t state = CRC32C_EMPTY;
+CRC32C_TARGET static uint32_t crc32c_by_instruction(uint32_t state, const uint8_t *data, size_t length) {
     for (; length >= 3 * CRC32C_LONG; data += 3 * CRC32C_LONG, length -= 3 * CRC32C_LONG)
         state = crc32c_in_three(state, data, CRC32C_LONG, crc32c_behind_long);
     for (; length >= 3 * CRC32C_SHORT; data += 3 * CRC32C_SHORT, length -= 3 * CRC32C_SHORT)
@@ -182,8 +177,8 @@ CRC32C_FOLDING_TARGET static inline uint32_t crc32c_reduced(__m512i all) {
     return CRC32C_WORD(CRC32C_WORD(0, (uint64_t)_mm_cvtsi128_si64(one)), (uint64_t)_mm_extract_epi64(one, 1));
 }
 
-CRC32C_FOLDING_TARGET static uint32_t crc32c_by_folding(const uint8_t *data, size_t length) {
-    if (length < CRC32C_FOLDED) return crc32c_by_instruction(data, length);
+CRC32C_FOLDING_TARGET static uint32_t crc32c_by_folding(uint32_t state, const uint8_t *data, size_t length) {
+    if (length < CRC32C_FOLDED || state != CRC32C_EMPTY) return crc32c_by_instruction(state, data, length);
     const __m512i near = crc32c_factors(crc32c_moved_512);
     /* The first 1 to 64 bytes at the end of a block of zeros. The load touches nothing in front of them. Flipping the first
      * four bytes of the message is what a register of all ones does. */
@@ -243,7 +238,7 @@ static void crc32c_fill_behind(uint32_t table[4][256], size_t piece) {
 }
 #endif
 
-static uint32_t (*crc32c_of_run)(const uint8_t *, size_t) = crc32c_by_tables;
+static uint32_t (*crc32c_of_run)(uint32_t, const uint8_t *, size_t) = crc32c_portable;
 static uint32_t (*crc32c_of_entry)(uint32_t, uint32_t, uint64_t, uint64_t, uint64_t, uint32_t) = crc32c_entry_portable;
 
 /* Fill the tables and choose the fastest way. Returns 1 when it is the processor's instruction. */
@@ -279,7 +274,12 @@ static int crc32c_start(void) {
 }
 
 static inline uint32_t crc32c_of(const uint8_t *data, size_t length) {
-    return ~crc32c_of_run(data, length);
+    return ~crc32c_of_run(CRC32C_EMPTY, data, length);
+}
+
+/* The checksum of `data` behind what `crc` is the checksum of. */
+static inline uint32_t crc32c_extend(uint32_t crc, const uint8_t *data, size_t length) {
+    return ~crc32c_of_run(~crc, data, length);
 }
 
 /* The checksum of an ordinal and the first 28 bytes of an entry behind what `crc` is the checksum of. */
@@ -289,7 +289,7 @@ static inline uint32_t crc32c_extend_entry(uint32_t crc, uint32_t ordinal, uint6
 }
 
 static inline uint32_t crc32c_of_portable(const uint8_t *data, size_t length) {
-    return ~crc32c_by_tables(data, length);
+    return ~crc32c_portable(CRC32C_EMPTY, data, length);
 }
 
 #endif

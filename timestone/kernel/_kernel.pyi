@@ -5,6 +5,7 @@ from timestone.kernel.open_records import SegmentRecords as SegmentRecords
 from timestone.kernel.pure import Buffer
 from timestone.kernel.pure import DurationCounts as DurationCounts
 from timestone.kernel.pure import NumberedNames as NumberedNames
+from timestone.kernel.pure import drop_spare as drop_spare
 from timestone.kernel.pure import entry_crcs as entry_crcs
 from timestone.kernel.pure import fill_entries as fill_entries
 from timestone.kernel.pure import fitting as fitting
@@ -18,4 +19,4 @@ INTERFACE: int
 CRC32C_BY_INSTRUCTION: bool
 
 def crc32c(data: Buffer, crc: int = 0) -> int: ...
-def crc32c_portable(data: Buffer, crc: int = 0) -> int: ...
+def crc32c_portable(data: Buffer) -> int: ...

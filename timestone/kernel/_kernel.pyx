@@ -25,6 +25,7 @@ from timestone.record import FLAG_REMOVED, Record
 cdef extern from "_crc32c.h" nogil:
     int crc32c_start()
     uint32_t crc32c_of(const uint8_t *data, size_t length)
+    uint32_t crc32c_extend(uint32_t crc, const uint8_t *data, size_t length)
     uint32_t crc32c_extend_entry(
         uint32_t crc, uint32_t ordinal, uint64_t first, uint64_t second, uint64_t third, uint32_t last
     )
@@ -73,7 +74,7 @@ cdef extern from "Python.h" nogil:
     char *bytes_in "PyBytes_AS_STRING"(PyObject *piece)
     Py_ssize_t size_of "PyBytes_GET_SIZE"(PyObject *piece)
 
-INTERFACE = 9  # see timestone/kernel/loops.py
+INTERFACE = 10  # see timestone/kernel/loops.py
 CRC32C_BY_INSTRUCTION = bool(crc32c_start())
 
 cdef extern from "Python.h":
@@ -158,10 +159,14 @@ cdef class Column:
         self.step = item_bytes
 
 
-def crc32c(data):
-    """Return the CRC-32C of `data` as the other functions compute it. For tests."""
+def crc32c(data, uint32_t crc=0):
+    """Return the CRC-32C of `data` behind what `crc` is the checksum of."""
     cdef View view = View(data)
-    return crc32c_of(view.data, view.size)
+    if view.size < LONG_BYTES:
+        return crc32c_extend(crc, view.data, view.size)
+    with nogil:
+        crc = crc32c_extend(crc, view.data, view.size)
+    return crc
 
 
 def crc32c_portable(data):

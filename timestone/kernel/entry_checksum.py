@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 from timestone.kernel import loops
-from timestone.kernel.crc import crc32c
 from timestone.kernel.entries import Entries
+from timestone.kernel.loops import crc32c
 
 _SALT = struct.Struct("<QQ")
 

@@ -12,9 +12,24 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from timestone.kernel import open_records, pure
+__all__ = [
+    "DurationCounts",
+    "NumberedNames",
+    "OpenRecords",
+    "SegmentRecords",
+    "crc32c",
+    "drop_spare",
+    "entry_crcs",
+    "fill_entries",
+    "fitting",
+    "gathered",
+    "proven_count",
+    "pwritev",
+    "valid_count",
+    "write_records",
+]
 
-INTERFACE = 9
+INTERFACE = 10
 """Incremented with every change of a signature or result, so that a stale build is not used with newer sources."""
 
 PURE_WANTED = os.environ.get("TIMESTONE_PURE", "").lower() not in ("", "0", "no", "false")
@@ -54,30 +69,21 @@ NAME = "pure Python" if _native is None else "native"
 """Name of the kernel in use, for reports."""
 
 if TYPE_CHECKING or _native is None:
-    gathered = pure.gathered
-    drop_spare = pure.drop_spare
-    pwritev = pure.pwritev
-    NumberedNames = pure.NumberedNames
-    fill_entries = pure.fill_entries
-    write_records = pure.write_records
-    entry_crcs = pure.entry_crcs
-    valid_count = pure.valid_count
-    proven_count = pure.proven_count
-    fitting = pure.fitting
-    DurationCounts = pure.DurationCounts
-    SegmentRecords = open_records.SegmentRecords
-    OpenRecords = open_records.OpenRecords
+    # Not at the top: no program with the compiled kernel spends time on importing these and the library of the crc.
+    from timestone.kernel.crc import crc32c
+    from timestone.kernel.open_records import OpenRecords, SegmentRecords
+    from timestone.kernel.pure import (
+        DurationCounts,
+        NumberedNames,
+        drop_spare,
+        entry_crcs,
+        fill_entries,
+        fitting,
+        gathered,
+        proven_count,
+        pwritev,
+        valid_count,
+        write_records,
+    )
 else:
-    gathered = _native.gathered
-    drop_spare = _native.drop_spare
-    pwritev = _native.pwritev
-    NumberedNames = _native.NumberedNames
-    fill_entries = _native.fill_entries
-    write_records = _native.write_records
-    entry_crcs = _native.entry_crcs
-    valid_count = _native.valid_count
-    proven_count = _native.proven_count
-    fitting = _native.fitting
-    DurationCounts = _native.DurationCounts
-    SegmentRecords = _native.SegmentRecords
-    OpenRecords = _native.OpenRecords
+    globals().update({name: getattr(_native, name) for name in __all__})

@@ -1,10 +1,9 @@
 """Histogram of durations. An observation is one call of the kernel for a whole batch: a message pays nothing for it."""
 
 from timestone.kernel.loops import DurationCounts
-from timestone.kernel.pure import DURATION_BUCKETS
 
 _FIRST_BITS = 4
-BOUNDS_S = tuple((1 << bits) / 1_000_000 for bits in range(_FIRST_BITS, DURATION_BUCKETS - 1))
+BOUNDS_S = tuple((1 << bits) / 1_000_000 for bits in range(_FIRST_BITS, len(DurationCounts().counts) - 1))
 """Upper bounds of the buckets in seconds, inclusive: powers of two from 16 µs to 134 s, the same in every histogram, so
 that histograms can be added and subtracted."""
 

@@ -33,9 +33,9 @@ from timestone.index import (
     Summary,
     Trailer,
 )
-from timestone.kernel.crc import crc32c
 from timestone.kernel.entries import ENTRY, ENTRY_BYTES, HEADER_BYTES, NO_TOPIC, Entries, entry_position
 from timestone.kernel.entry_checksum import EntrySeal
+from timestone.kernel.loops import crc32c
 from timestone.recovery.record_check import ends, holding
 from timestone.recovery.segment_report import SegmentScan, State
 

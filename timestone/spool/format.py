@@ -22,7 +22,7 @@ from timestone.disk.files import Files
 from timestone.disk.json_document import INT64_MAX, integer, json_object
 from timestone.errors import CorruptLog, InvalidName, UnsupportedFormat
 from timestone.format import names
-from timestone.kernel.crc import crc32c
+from timestone.kernel.loops import crc32c
 from timestone.record import (
     HEADER_BLOCK_BYTES_MAX,
     Header,

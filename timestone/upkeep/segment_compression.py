@@ -14,7 +14,7 @@ from timestone.compressed.frame_table import FRAME_BYTES, FrameTag, encode_table
 from timestone.compressed.zstd import FrameEncoder
 from timestone.disk.files import Files
 from timestone.index import TRAILER_BYTES, FrameLayout, Trailer
-from timestone.kernel.crc import crc32c
+from timestone.kernel.loops import crc32c
 from timestone.reading.segment_cache import SegmentCache
 from timestone.recovery.record_verifier import RawFile
 from timestone.segment import Segment

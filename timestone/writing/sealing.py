@@ -21,9 +21,9 @@ import numpy as np
 from timestone.disk.files import Files
 from timestone.format import names
 from timestone.index import TRAILER_BYTES, Checkpoint, FrameLayout, IndexHeader, TopicCounts, Trailer
-from timestone.kernel.crc import crc32c
 from timestone.kernel.entries import ENTRY, ENTRY_BYTES, HEADER_BYTES, Entries, entry_position
 from timestone.kernel.entry_checksum import EntrySeal
+from timestone.kernel.loops import crc32c
 from timestone.record import FLAG_REMOVED
 
 _CHUNK_ENTRIES = 1 << 15

@@ -1,4 +1,5 @@
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,13 @@ from tests.cli.plugin import install_front
 from timestone.fronts import Front
 from timestone_cli.errors import CommandError
 from timestone_cli.server.fronts import installed_fronts
+
+
+@pytest.fixture(autouse=True)
+def _forgotten() -> Iterator[None]:
+    installed_fronts.cache_clear()
+    yield
+    installed_fronts.cache_clear()
 
 
 def test_fronts_are_found_by_their_entry_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

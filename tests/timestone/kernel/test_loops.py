@@ -343,8 +343,14 @@ def test_twins_judge_random_bytes_alike(entries: bytes, salt: int, ordinal: int,
 
 
 @needs_native
+@given(st.binary(max_size=1200), st.binary(max_size=1200))
+def test_compiled_checksum_can_be_continued(first: bytes, second: bytes) -> None:
+    assert native.crc32c(second, crc32c(first)) == crc32c(first + second)
+
+
+@needs_native
 def test_both_compiled_checksums_agree_with_the_library() -> None:
-    for size in (*range(1100), 2016, 12_287, 12_288, 12_289, 30_001):
+    for size in (*range(1100), 2016, 12_287, 12_288, 12_289, 30_001, 300_000):
         data = np.random.default_rng(size).bytes(size)
         assert native.crc32c(data) == native.crc32c_portable(data) == crc32c(data), size
 
