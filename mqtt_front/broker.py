@@ -22,8 +22,9 @@ from mqtt_front.handlers import publish as publishing
 from mqtt_front.ingest.ingest import Ingest
 from mqtt_front.ingest.routing import Router
 from mqtt_front.kernel import loops
-from mqtt_front.metrics import Counts, system_counters
+from mqtt_front.metrics import system_counters
 from mqtt_front.net.client_protocol import FRONT_BYTES, ClientProtocol
+from mqtt_front.net.client_socket import Counts
 from mqtt_front.net.connections import Connections
 from mqtt_front.net.poller import Poller, PollingLoop
 from mqtt_front.protocol.connection import Inbound

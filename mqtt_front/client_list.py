@@ -2,41 +2,35 @@
 
 import bisect
 import itertools
-from typing import Any, Protocol
+from typing import Any
 
 from mqtt_front.codec.packets import MQTT_3_1, MQTT_3_1_1, MQTT_5
 from mqtt_front.feeds.feed import Feed, FeedState
 from mqtt_front.net.client_protocol import ClientProtocol
 from mqtt_front.net.connections import Connections
 from mqtt_front.reasons import Reason
-from mqtt_front.runtime.timer_wheel import TICK_S, TimerWheel
+from mqtt_front.runtime.timer_wheel import TICK_S
 
 _LEVELS = {MQTT_3_1: "3.1", MQTT_3_1_1: "3.1.1", MQTT_5: "5"}
 _KICKED = "disconnected by an operator"
 
 
-class Listed(Protocol):
-    """Server with connections. Implemented by `mqtt_front.broker.Broker`."""
-
-    connections: Connections
-    deadlines: TimerWheel
-
-
-def rows(broker: Listed, after: int, limit: int) -> list[dict[str, Any]]:
-    """Return facts and figures of up to `limit` connected clients, by connection number, those above `after`."""
-    links = list(broker.connections.links)
+def rows(connections: Connections, now: int, after: int, limit: int) -> list[dict[str, Any]]:
+    """Return facts and figures of up to `limit` connected clients, by connection number, those above `after`.
+    now: the tick."""
+    links = list(connections.links)
     first = bisect.bisect_right(links, after, key=lambda link: link.number)
     connected = (link for link in itertools.islice(links, first, None) if _is_client(link))
-    return [_row(link, broker.deadlines.now) for link in itertools.islice(connected, limit)]
+    return [_row(link, now) for link in itertools.islice(connected, limit)]
 
 
-def disconnect(broker: Listed, client_id: str, user: str | None) -> list[dict[str, Any]]:
+def disconnect(connections: Connections, now: int, client_id: str, user: str | None) -> list[dict[str, Any]]:
     """End the connections with a client id, at MQTT 5 with reason 0x98, and return their rows. user: only that of this
     user; two users may use the same id. The sessions stay; wills are published as after any other end by the server."""
-    found = [link for link in broker.connections.links if link.client_id == client_id and _is_client(link)]
+    found = [link for link in connections.links if link.client_id == client_id and _is_client(link)]
     if user is not None:
         found = [link for link in found if link.identity is not None and link.identity.user == user]
-    ended = [_row(link, broker.deadlines.now) for link in found]
+    ended = [_row(link, now) for link in found]
     for link in found:
         link.end(Reason.ADMINISTRATIVE_ACTION, _KICKED)
     return ended

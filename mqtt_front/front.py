@@ -233,12 +233,18 @@ class MqttFront:
 
     def clients(self, after: int, limit: int) -> Sequence[Mapping[str, Any]]:
         """Return facts and figures of connected clients by connection number, those above `after`."""
-        return [] if self._broker is None else client_list.rows(self._broker, after, limit)
+        broker = self._broker
+        return (
+            [] if broker is None else client_list.rows(broker.connections, broker.deadlines.now, after, limit)
+        )
 
     def disconnect(self, client: str, user: str | None) -> Sequence[Mapping[str, Any]]:
         """End the connections with a client id, of one user if `user` is given, with reason 0x98 at MQTT 5. Return
         their rows."""
-        return [] if self._broker is None else client_list.disconnect(self._broker, client, user)
+        broker = self._broker
+        if broker is None:
+            return []
+        return client_list.disconnect(broker.connections, broker.deadlines.now, client, user)
 
     def checks(self) -> Mapping[str, str | None]:
         """Return whether clients can connect, and whether their publishes reach the disk in time."""

@@ -1,12 +1,12 @@
 """Counters of a front under their names, each from the part that counts it."""
 
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import Protocol
 
 from mqtt_front.delivery.delivery import Delivery
 from mqtt_front.ingest.ingest import Ingest
 from mqtt_front.ingest.routing import Router
+from mqtt_front.net.client_socket import Counts
 from mqtt_front.net.outbound_limit import OutboundLimit
 from mqtt_front.retained.keeper import Retaining
 from mqtt_front.security.guard import Guard
@@ -63,24 +63,6 @@ HELP: dict[str, tuple[Kind, str]] = {
     **{f"over_{limit}": ("counter", f"Times that a client reached the limit {limit}.") for limit in LIMITS},
 }
 """Kind and meaning of each counter of `counters`."""
-
-
-@dataclass(slots=True)
-class Counts:
-    """Counters of connections."""
-
-    accepted: int = 0
-    refused: Counter[str] = field(default_factory=Counter)
-    """Connections that ended before the client was let in, by reason."""
-    ended: Counter[str] = field(default_factory=Counter)
-    """Connections of connected clients that ended, by reason."""
-    forbidden: int = 0
-    """Publishes to topics that the client may not write."""
-    packets_received: int = 0
-    packets_sent: int = 0
-    """Without deliveries, which are counted where they are made."""
-    bytes_received: int = 0
-    bytes_sent: int = 0
 
 
 class Counted(Protocol):

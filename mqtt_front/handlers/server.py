@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from mqtt_front.delivery.system_topics import SystemTopics
-from mqtt_front.metrics import Counts
 from mqtt_front.net.client_protocol import ProtocolServer
 from mqtt_front.retained.keeper import Retaining
 from mqtt_front.runtime.loop import Loop
@@ -34,7 +33,6 @@ class Server(ProtocolServer, Protocol):
     wills: Wills
     state: StoredState
     stopping: bool
-    counts: Counts
 
     def new_client_id(self) -> str: ...
     def read(self, work: Callable[[], Value], then: Callable[[Value | Exception], None]) -> None: ...

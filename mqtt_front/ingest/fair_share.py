@@ -8,8 +8,8 @@ follows when that is settled, and a portion never exceeds a quarter of the limit
 that modest clients do not use stay unused, which keeps their latency unchanged (docs/decisions/0020-fair-share.md)."""
 
 from collections.abc import Collection
-from typing import Protocol
 
+from mqtt_front.kernel.publish_fast_path import Source
 from mqtt_front.runtime.loop import Loop
 
 LOOK_S = 0.1
@@ -22,29 +22,16 @@ TURN_BYTES = 2 * 1024 * 1024
 """Approximate bytes that the front takes from all clients in a turn."""
 
 
-class Holdable(Protocol):
-    """Connection whose reading can be paused."""
-
-    submitted_bytes: int
-    """Wire bytes of its publishes that are not settled."""
-
-    def hold(self) -> None:
-        """Stop reading until `release`."""
-
-    def release(self, portion: int) -> None:
-        """Resume reading. portion: bytes to read before `FairShare.served` must be called; 0 for no limit."""
-
-
 class _Seen:
     """Publishers of one window. The greedy ones are a subset of the busy ones."""
 
     __slots__ = ("busy", "greedy", "publishing")
 
     def __init__(self) -> None:
-        self.publishing: set[Holdable] = set()
-        self.busy: set[Holdable] = set()
+        self.publishing: set[Source] = set()
+        self.busy: set[Source] = set()
         """Publishers that had more in flight than a modest client."""
-        self.greedy: set[Holdable] = set()
+        self.greedy: set[Source] = set()
         """Publishers that exceeded their limit."""
 
 
@@ -62,7 +49,7 @@ class FairShare:
         """A client that never has more in flight is modest: its latency counts. `check` is called for the others."""
         self._least_portion = max(1, int(share_bytes_per_s * TURN_S))
         self._most_portion = max(self._least_portion, client_bytes // 4)
-        self._held: dict[Holdable, None] = {}
+        self._held: dict[Source, None] = {}
         """Paused connections, the one that waits longest first."""
         self._modest_s = -LOOK_S
         """When a modest client last published, while no window is open."""
@@ -72,13 +59,13 @@ class FairShare:
         """The last complete window."""
         self._others = False
         """Whether modest clients publish too, so that greedy ones take turns."""
-        self._in_turn: set[Holdable] = set()
+        self._in_turn: set[Source] = set()
         self._share_bytes = 0
         """Share of one client in a turn, in bytes."""
         self._looks_left = 0
         self._turning = False
 
-    def check(self, source: Holdable, submitted_bytes: int) -> None:
+    def check(self, source: Source, submitted_bytes: int) -> None:
         """Check a connection that has sent publishes; `submitted_bytes` of all together are not settled."""
         if self._looks_left and source.submitted_bytes > self.modest_bytes:
             self._seen.busy.add(source)
@@ -87,7 +74,7 @@ class FairShare:
         if source.submitted_bytes > self._client_bytes or submitted_bytes > self._total_bytes:
             self._hold(source)
 
-    def submitted(self, sources: Collection[Holdable]) -> None:
+    def submitted(self, sources: Collection[Source]) -> None:
         """Note that publishes of these connections are submitted."""
         if self._looks_left:
             self._seen.publishing.update(sources)
@@ -101,7 +88,7 @@ class FairShare:
                 self._modest_s = self._loop.time()
                 break
 
-    def served(self, source: Holdable) -> None:
+    def served(self, source: Source) -> None:
         """Note that a connection has read its portion."""
         if source in self._in_turn:
             self._seen.greedy.add(source)
@@ -114,7 +101,7 @@ class FairShare:
             for source in [one for one in self._held if one not in self._in_turn]:
                 self._release_half_settled(source)
 
-    def _found_greedy(self, source: Holdable) -> None:
+    def _found_greedy(self, source: Source) -> None:
         self._seen.busy.add(source)
         self._seen.greedy.add(source)
         if not self._looks_left:
@@ -125,19 +112,19 @@ class FairShare:
         if self._others and source not in self._in_turn:
             self._take_turns(self._in_turn | {source}, self._share_bytes)
 
-    def _is_busy(self, source: Holdable) -> bool:
+    def _is_busy(self, source: Source) -> bool:
         return source in self._seen.busy or source in self._known.busy
 
-    def _hold(self, source: Holdable) -> None:
+    def _hold(self, source: Source) -> None:
         if source not in self._held:
             self._held[source] = None
             source.hold()
 
-    def _release(self, source: Holdable, portion: int) -> None:
+    def _release(self, source: Source, portion: int) -> None:
         del self._held[source]
         source.release(portion)
 
-    def _release_half_settled(self, source: Holdable) -> None:
+    def _release_half_settled(self, source: Source) -> None:
         if source.submitted_bytes <= self._client_bytes // 2:
             self._release(source, 0)
 
@@ -156,7 +143,7 @@ class FairShare:
         if self._looks_left:
             self._loop.call_later(LOOK_S, self._look)
 
-    def _take_turns(self, greedy: set[Holdable], share_bytes: int) -> None:
+    def _take_turns(self, greedy: set[Source], share_bytes: int) -> None:
         """Make these connections take turns, each client with a share of `share_bytes`."""
         newcomers = greedy - self._in_turn
         self._in_turn, self._share_bytes = greedy, share_bytes

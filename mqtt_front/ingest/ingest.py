@@ -16,9 +16,9 @@ from mqtt_front.codec.frame import frame_acknowledgements, with_reason
 from mqtt_front.errors import MqttError
 from mqtt_front.ingest.fair_share import FairShare
 from mqtt_front.ingest.routing import Router
-from mqtt_front.ingest.turn import Columns, Source, Turn, write_batch_of
+from mqtt_front.ingest.turn import Columns, Turn, write_batch_of
 from mqtt_front.kernel.loops import PublishFastPath
-from mqtt_front.kernel.publish_fast_path import PublishColumns
+from mqtt_front.kernel.publish_fast_path import PublishColumns, Source
 from mqtt_front.kernel.topic_cache import TOPIC_BITS, TOPIC_MASK
 from mqtt_front.protocol.events import Publishes, PublishRow
 from mqtt_front.reasons import PUBLISH_REASONS, Reason

@@ -5,12 +5,11 @@ Must not know when a turn is submitted or answered; `ingest` decides that.
 
 import errno
 from collections.abc import Callable, Collection, Iterable
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from mqtt_front.ingest.fair_share import Holdable
-from mqtt_front.kernel.publish_fast_path import PublishColumns, Publisher
+from mqtt_front.kernel.publish_fast_path import PublishColumns, Source
 from mqtt_front.protocol.events import Publishes
 from mqtt_front.reasons import Reason
 from mqtt_front.retained.keeper import has_retained
@@ -20,36 +19,6 @@ from timestone.writing.write_batch import WriteBatch
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _FLAGS = bytes(first & 0x07 for first in range(256))
 """RETAIN and QoS have the same bits in a record's flags as in the first byte of a PUBLISH; DUP is not kept."""
-
-
-class Source(Holdable, Publisher, Protocol):
-    """Connection that publishes. `Ingest` updates its `submitted_bytes` and its `publish_count`."""
-
-    publish_count: int
-    """Publishes received, also refused ones, except for those that the poller counts."""
-
-    @property
-    def level(self) -> int: ...
-
-    exactly_once: bool
-    """Whether it publishes at QoS 2 and needs the result of each publish."""
-
-    def admitted(self, count: int) -> None:
-        """Note that so many publishes that need acknowledgements were taken by the fast path."""
-
-    def acknowledge(self, data: bytes, count: int) -> None:
-        """Send acknowledgements of `count` publishes."""
-
-    def settled(self, acknowledgements: bytes, reason: int) -> None:
-        """Report that these publishes are in the log or, with a reason of failure, never will be. Called before
-        `acknowledge`."""
-
-    def has_received(self, acknowledgement: bytes) -> bool:
-        """Return whether the QoS 2 publish with the packet id of this answer is in the log; false if it could not be
-        stored."""
-
-    def refuse(self, message: str) -> None:
-        """End the connection: a publish failed, and its protocol has no reason code for that."""
 
 
 class Columns:

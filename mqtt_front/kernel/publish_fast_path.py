@@ -16,15 +16,45 @@ _NOT_PLAIN = bytes(first for first in range(256) if first & 0x05)
 _PLAIN_FLAGS = bytes(first & 0x02 for first in range(256))
 
 
-class Publisher(Protocol):
-    """Connection whose publishes are taken."""
+class Source(Protocol):
+    """Connection that publishes. Implemented by `ClientProtocol`; `ingest` updates the two counts."""
 
     submitted_bytes: int
     """Wire bytes of its publishes that are not settled."""
+    publish_count: int
+    """Publishes received, also refused ones, except for those that the poller counts."""
+    exactly_once: bool
+    """Whether it publishes at QoS 2 and needs the result of each publish."""
+
+    @property
+    def level(self) -> int: ...
 
     def bring(self, topics: list[bytes]) -> bool:
         """Have unknown topics learned, given once each in order of arrival, within the limits of the client. Return
         False if the general path must decide."""
+
+    def hold(self) -> None:
+        """Stop reading until `release`."""
+
+    def release(self, portion: int) -> None:
+        """Resume reading. portion: bytes to read before `FairShare.served` must be called; 0 for no limit."""
+
+    def admitted(self, count: int) -> None:
+        """Note that so many publishes that need acknowledgements were taken by the fast path."""
+
+    def acknowledge(self, data: bytes, count: int) -> None:
+        """Send acknowledgements of `count` publishes."""
+
+    def settled(self, acknowledgements: bytes, reason: int) -> None:
+        """Report that these publishes are in the log or, with a reason of failure, never will be. Called before
+        `acknowledge`."""
+
+    def has_received(self, acknowledgement: bytes) -> bool:
+        """Return whether the QoS 2 publish with the packet id of this answer is in the log; false if it could not be
+        stored."""
+
+    def refuse(self, message: str) -> None:
+        """End the connection: a publish failed, and its protocol has no reason code for that."""
 
 
 class PublishColumns(NamedTuple):
@@ -75,13 +105,11 @@ class PublishFastPath:
         self._lengths: list[bytes] = []
         self._ids = array("I")
         self._firsts: list[bytes] = []
-        self._places: dict[Publisher, int] = {}
+        self._places: dict[Source, int] = {}
         self._sizes: list[int] = []
         self._answers: list[bytes] = []
 
-    def take(
-        self, source: Publisher, buffer: bytearray, position: int, end: int, level: int, room: int
-    ) -> int:
+    def take(self, source: Source, buffer: bytearray, position: int, end: int, level: int, room: int) -> int:
         """Take the publishes at the front of `buffer[position:end]` if all of them are plain, go to the same log as the
         earlier ones and include at most `room` at QoS 1. Return the position after them, or `position` if none was
         taken.

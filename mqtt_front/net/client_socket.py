@@ -7,6 +7,7 @@ discarded."""
 import enum
 import time
 from collections import Counter
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from mqtt_front.runtime.loop import Transport
@@ -40,13 +41,22 @@ class Traffic(NamedTuple):
         return Traffic(*(ours + theirs for ours, theirs in zip(self, other, strict=True)))
 
 
-class Counts(Protocol):
-    """Counters of connections. Implemented by `mqtt_front.metrics.Counts`."""
+@dataclass(slots=True)
+class Counts:
+    """Counters of connections."""
 
-    packets_received: int
-    packets_sent: int
-    bytes_received: int
-    bytes_sent: int
+    accepted: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    """Connections that ended before the client was let in, by reason."""
+    ended: Counter[str] = field(default_factory=Counter)
+    """Connections of connected clients that ended, by reason."""
+    forbidden: int = 0
+    """Publishes to topics that the client may not write."""
+    packets_received: int = 0
+    packets_sent: int = 0
+    """Without deliveries, which are counted where they are made."""
+    bytes_received: int = 0
+    bytes_sent: int = 0
 
 
 class PolledSocket(Protocol):
@@ -78,9 +88,8 @@ class SocketServer(Protocol):
     settings: MqttSettings
     over: Counter[str]
     buffer: memoryview
+    counts: Counts
 
-    @property
-    def counts(self) -> Counts: ...
     @property
     def poller(self) -> SocketPoller | None: ...
 

@@ -5,23 +5,12 @@ The share of one client is bounded by the buffer of its socket, which stops deli
 intervals and when many clients have stopped reading."""
 
 from collections.abc import Callable, Collection
-from typing import Protocol
 
 from mqtt_front.runtime.loop import Loop
+from mqtt_front.sessions.session import Client
 
 _LEFT = 0.75
 """Fraction of the limit left after disconnecting, so that not every packet causes the next check."""
-
-
-class Writer(Protocol):
-    """Connection, as far as it is used here."""
-
-    @property
-    def unsent_bytes(self) -> int:
-        """Return the bytes that its socket has not taken."""
-
-    def cut_off(self) -> None:
-        """Close it at once; its session is kept."""
 
 
 class OutboundLimit:
@@ -29,7 +18,7 @@ class OutboundLimit:
 
     def __init__(
         self,
-        writers: Collection[Writer],
+        writers: Collection[Client],
         loop: Loop,
         *,
         limit_bytes: int,
@@ -45,19 +34,19 @@ class OutboundLimit:
         self._sent_bytes = sent_bytes
         self._looked_at = 0
         self._due = False
-        self._stopped: dict[Writer, None] = {}
+        self._stopped: dict[Client, None] = {}
         """In order of the time when they stopped reading; one that reads again, even slowly, moves to the end."""
         self.total_bytes = 0
         """Total at the last check."""
 
-    def stopped(self, writer: Writer) -> None:
+    def stopped(self, writer: Client) -> None:
         """Note that a socket is full."""
         self._stopped[writer] = None
         if len(self._stopped) * self._writer_bytes > self._limit_bytes and not self._due:
             self._due = True
             self._loop.call_soon(self.look)  # not here: the caller does not expect the connection to end
 
-    def went_on(self, writer: Writer) -> None:
+    def went_on(self, writer: Client) -> None:
         """Note that a socket takes more, or is closed."""
         self._stopped.pop(writer, None)
 

@@ -18,11 +18,14 @@ class Receiver(Protocol):
     def resume_writing(self) -> None: ...
 
 
-class Arrival(Protocol):
+class Arrival(Receiver, Protocol):
     """Connection before the first MQTT packet, as an adapter sees it."""
 
     awaited: str
     """What the client must do next, for the log line of a timeout."""
+
+    def receive(self, data: bytes) -> None:
+        """Handle received bytes of MQTT."""
 
     def turn_away(self, message: str) -> None:
         """End the connection because of invalid data for the adapter. message: continues after the address: "it does

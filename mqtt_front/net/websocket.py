@@ -7,7 +7,6 @@ memory for each connection and gains little on packets this small.
 import http
 import logging
 from collections.abc import Sequence
-from typing import Protocol
 from urllib.parse import urlsplit
 
 from websockets.exceptions import InvalidHandshake
@@ -17,7 +16,7 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
-from mqtt_front.net.stream_adapter import Arrival, Receiver, StreamAdapter
+from mqtt_front.net.stream_adapter import Arrival, StreamAdapter
 from mqtt_front.runtime.loop import Transport
 from timestone.address import is_loopback
 
@@ -35,19 +34,12 @@ _LOG = logging.getLogger("timestone.mqtt.websocket")
 _LOG.setLevel(logging.WARNING)
 
 
-class Top(Receiver, Arrival, Protocol):
-    """The link above."""
-
-    def receive(self, data: bytes) -> None:
-        """Bytes of MQTT came in."""
-
-
 class WebSocketAdapter(StreamAdapter):
     """One connection's WebSocket. To what is below it is a protocol, to the link a transport."""
 
     __slots__ = ("_link", "_origins", "_pong", "_protocol", "_writable")
 
-    def __init__(self, link: Top, *, packet_bytes: int, origins: Sequence[str] | None) -> None:
+    def __init__(self, link: Arrival, *, packet_bytes: int, origins: Sequence[str] | None) -> None:
         """`origins` are the pages that may connect from a browser besides those of this machine; None for any."""
         super().__init__(link)
         self._link = link

@@ -48,7 +48,7 @@ class InFlight(NamedTuple):
 
 
 class Client(Protocol):
-    """Connection of a session's client, as delivery sees it."""
+    """Connection that packets are sent to. Implemented by `ClientProtocol`."""
 
     target: Target
     inflight_limit: int
@@ -58,11 +58,18 @@ class Client(Protocol):
     delivery_count: int
     """Messages sent; counted by delivery."""
 
+    @property
+    def unsent_bytes(self) -> int:
+        """Return the bytes that its socket has not taken."""
+
     def deliver(self, data: bytes) -> None:
         """Send packets."""
 
     def end(self, reason: Reason, message: str) -> None:
         """End the connection."""
+
+    def cut_off(self) -> None:
+        """Close it at once, without a reason; its session is kept."""
 
 
 class Session:

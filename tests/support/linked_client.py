@@ -8,8 +8,8 @@ from mqtt_front.codec.encode import encode_packet
 from mqtt_front.codec.packets import Connect
 from mqtt_front.errors import MalformedPacket
 from mqtt_front.ingest.routing import Router
-from mqtt_front.metrics import Counts
 from mqtt_front.net.client_protocol import FRONT_BYTES, ClientProtocol
+from mqtt_front.net.client_socket import Counts
 from mqtt_front.net.poller import Poller
 from mqtt_front.protocol.connection import Inbound
 from mqtt_front.protocol.events import Event, Publishes

@@ -41,6 +41,13 @@ class FakeClient:
         self.ended: Reason | None = None
         self.publishes: list[Publish] = []
 
+    @property
+    def unsent_bytes(self) -> int:
+        return 0
+
+    def cut_off(self) -> None:
+        raise AssertionError("only `OutboundLimit` calls this")
+
     def deliver(self, data: bytes) -> None:
         found, rest = parse(data, self.target.level)
         assert rest == b""

@@ -2,30 +2,10 @@
 
 from mqtt_front.ingest.fair_share import FIRST_LOOK_S, LOOK_S, LOOKS, TURN_BYTES, TURN_S, FairShare
 from tests.support.manual_loop import ManualLoop
+from tests.support.publishing import Source as Client
 
 CLIENT_BYTES = 1000
 LEAST_PORTION = 100
-
-
-class Client:
-    """A connection that has as much to send as is read from it, or nothing."""
-
-    def __init__(self) -> None:
-        self.submitted_bytes = 0
-        self._held = False
-        self.portions: list[int] = []
-
-    def hold(self) -> None:
-        assert not self._held
-        self._held = True
-
-    def release(self, portion: int) -> None:
-        assert self._held
-        self._held = False
-        self.portions.append(portion)
-
-    def held(self) -> bool:
-        return self._held
 
 
 class Crowd:

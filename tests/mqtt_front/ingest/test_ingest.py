@@ -11,7 +11,7 @@ import pytest
 
 import timestone
 from mqtt_front.codec.encode import encode_packet
-from mqtt_front.codec.packets import Packet, Puback, Publish, Pubrec
+from mqtt_front.codec.packets import Puback, Publish, Pubrec
 from mqtt_front.ingest.fair_share import LOOK_S, TURN_S
 from mqtt_front.ingest.ingest import Ingest
 from mqtt_front.ingest.routing import Router
@@ -20,63 +20,13 @@ from mqtt_front.retained.keeper import Appended
 from mqtt_front.runtime.throttled_log import ThrottledLog
 from tests.support.faulty_files import FaultyFiles
 from tests.support.manual_loop import ManualLoop
-from tests.support.mqtt_clients import parse
+from tests.support.publishing import Source
 from tests.support.waiting import TIMEOUT_S
 from timestone.commit.submission import Submission
 from timestone.config import Ack
 from timestone.log import Log
 from timestone.store import Store
 from timestone.writing.write_batch import WriteBatch
-
-
-class Source:
-    """A connection that publishes, without a connection."""
-
-    def __init__(self, level: int = 4, router: Router | None = None) -> None:
-        """`router`: learns its topics."""
-        self.level = level
-        self.router = router
-        self.exactly_once = False
-        self.settlements: list[tuple[bytes, int]] = []
-        self.lost: set[bytes] = set()
-        """Answers to publishes at QoS 2 that could not be stored."""
-        self.submitted_bytes = self.publish_count = 0
-        self.writes: list[list[Packet]] = []
-        self.refusals: list[str] = []
-        self.held = False
-        self.admitted_count = 0
-
-    def bring(self, topics: list[bytes]) -> bool:
-        return self.router is not None and self.router.learn(topics, "source")
-
-    def admitted(self, count: int) -> None:
-        self.admitted_count += count
-
-    def acknowledge(self, data: bytes, count: int) -> None:
-        found, rest = parse(data, self.level)
-        assert rest == b"" and len(found) == count
-        self.writes.append(found)
-
-    def settled(self, acknowledgements: bytes, reason: int) -> None:
-        self.settlements.append((acknowledgements, reason))
-
-    def has_received(self, acknowledgement: bytes) -> bool:
-        return acknowledgement not in self.lost
-
-    def refuse(self, message: str) -> None:
-        self.refusals.append(message)
-
-    def hold(self) -> None:
-        assert not self.held
-        self.held = True
-
-    def release(self, portion: int) -> None:
-        assert self.held
-        self.held = False
-
-    @property
-    def acknowledged(self) -> list[int]:
-        return [packet.packet_id for write in self.writes for packet in write if isinstance(packet, Puback)]
 
 
 class Parts:
@@ -348,9 +298,9 @@ def test_client_above_its_bound_is_not_read_until_half_is_settled(store: Store) 
     for _ in range(3):
         parts.ingest.add(greedy, run(("a", b"1", 0), size_bytes=50))
     parts.ingest.add(modest, run(("a", b"1", 0), size_bytes=50))
-    assert greedy.held and not modest.held
+    assert greedy.held() and not modest.held()
     parts.settle()
-    assert not greedy.held
+    assert not greedy.held()
 
 
 def test_every_publisher_is_held_above_the_total_bound(store: Store) -> None:
@@ -358,9 +308,9 @@ def test_every_publisher_is_held_above_the_total_bound(store: Store) -> None:
     sources = [Source() for _ in range(4)]
     for source in sources:
         parts.ingest.add(source, run(("a", b"1", 1), size_bytes=40))
-    assert [source.held for source in sources] == [False, False, True, True]
+    assert [source.held() for source in sources] == [False, False, True, True]
     parts.settle()
-    assert not any(source.held for source in sources)
+    assert not any(source.held() for source in sources)
 
 
 def test_full_disk_is_answered_in_mqtt_5_and_ends_mqtt_3(
@@ -493,9 +443,9 @@ def test_bounds_hold_for_the_fast_path(store: Store) -> None:
     held = []
     for _ in range(2):
         parts.gather(greedy, Publish("a", b"x" * 90))
-        held.append(greedy.held)
+        held.append(greedy.held())
     parts.settle()
-    assert [*held, greedy.held] == [False, True, False]
+    assert [*held, greedy.held()] == [False, True, False]
 
 
 @pytest.mark.parametrize("plain", [True, False])
@@ -507,11 +457,11 @@ def test_flooding_client_takes_turns_beside_a_light_one(store: Store, *, plain: 
         parts.gather(greedy, Publish("a", b"x" * 600))
     else:
         parts.ingest.add(greedy, run(("a", b"x" * 600, 0), size_bytes=600))
-    assert greedy.held
+    assert greedy.held()
     parts.settle()
-    assert (greedy.held, greedy.submitted_bytes) == (True, 0)
+    assert (greedy.held(), greedy.submitted_bytes) == (True, 0)
     parts.loop.pass_time(TURN_S)
-    assert not greedy.held
+    assert not greedy.held()
 
 
 @pytest.mark.parametrize("ack", [Ack.WRITTEN, Ack.SYNCED])

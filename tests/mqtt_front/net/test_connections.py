@@ -3,9 +3,9 @@
 from collections import Counter
 
 from mqtt_front.errors import ProtocolViolation
-from mqtt_front.metrics import Counts
 from mqtt_front.net import connections as module
 from mqtt_front.net.client_protocol import ClientProtocol
+from mqtt_front.net.client_socket import Counts
 from mqtt_front.net.connections import Connections
 from mqtt_front.reasons import Reason
 from mqtt_front.runtime.timer_wheel import TimerWheel

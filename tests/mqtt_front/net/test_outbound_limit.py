@@ -2,6 +2,7 @@
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ class Crowd:
     """Connections that may hold 10 bytes each, and 35 together."""
 
     def __init__(self) -> None:
-        self.writers = [Writer() for _ in range(6)]
+        self.writers: list[Any] = [Writer() for _ in range(6)]
         self.sent_bytes, self.loop = 0, ManualLoop()
         self.unsent = OutboundLimit(
             self.writers, self.loop, limit_bytes=35, writer_bytes=10, sent_bytes=lambda: self.sent_bytes
