@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
-from pyspark.sql import SparkSession
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
@@ -29,18 +29,23 @@ class TableCounts:
 
 def counted(spark: SparkSession, tables: Path) -> TableCounts:
     """Count with Spark, from the files."""
-    bronze = spark.read.parquet(str(tables / "bronze"))
+    bronze = read(spark, tables, "bronze")
     seen = bronze.select(f.count("offset"), f.countDistinct("log", "partition", "offset")).first()
-    windows = spark.read.parquet(str(tables / "windows")).where("minutes = 1")
+    windows = read(spark, tables, "windows").where("minutes = 1")
     kept = windows.select(f.sum("messages"), f.countDistinct("device")).first()
     assert seen is not None and kept is not None
-    clean = spark.read.parquet(str(tables / "clean")).count()
+    clean = read(spark, tables, "clean").count()
     return TableCounts(rows=seen[0], offsets=seen[1], clean=clean, devices=kept[1], counted=kept[0] or 0)
+
+
+def read(spark: SparkSession, tables: Path, name: str) -> DataFrame:
+    """The files that Delta names: the folder may have older ones, too."""
+    return spark.read.option("basePath", str(tables / name)).parquet(*DeltaTable(tables / name).file_uris())
 
 
 def first_rows(tables: Path, count: int) -> Table:
     """The first windows of a minute, for a person."""
-    windows = ds.dataset(tables / "windows", format="parquet", partitioning="hive")
+    windows = DeltaTable(tables / "windows").to_pyarrow_dataset()
     columns = ["device", "start", "messages", "temperature_mean", "humidity_mean"]
     rows = windows.to_table(columns=columns, filter=pc.field("minutes") == 1)
     shown = Table(*columns, box=SIMPLE_HEAD, pad_edge=False)

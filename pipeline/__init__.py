@@ -11,7 +11,6 @@ from pyspark_timestone.errors import SparkSourceError
 
 from .backfill import Span, backfill
 from .clean import good, parse, rejected
-from .compaction import compact
 from .config import (
     DeduplicateConfig,
     MessageConfig,
@@ -22,14 +21,14 @@ from .config import (
     WindowsConfig,
 )
 from .errors import PipelineError
-from .ledger import Commit
+from .maintenance import compact
 from .newest import newest
-from .open_tables import open_tables
 from .pending import is_caught_up
+from .query import export, query
 from .reprocess import reprocess
 from .status import PipelineStatus, status
 from .stream import run, session_of
-from .warehouse import MAINTENANCE, Warehouse
+from .warehouse import MAINTENANCE, Commit, Warehouse, open_tables
 from .windows import averages
 
 __all__ = [
@@ -50,11 +49,13 @@ __all__ = [
     "averages",
     "backfill",
     "compact",
+    "export",
     "good",
     "is_caught_up",
     "newest",
     "open_tables",
     "parse",
+    "query",
     "rejected",
     "reprocess",
     "run",

@@ -1,7 +1,8 @@
 """Recomputation of windows from the table `clean`: those with late messages, or all within a range of event time.
 
-The new windows replace the old ones in one commit, so repeating it gives the same table. Only closed windows are
-touched; the stream, which may run at the same time, writes only open windows."""
+The new windows replace the old ones in one commit, and the late messages that they count are removed in the next, so
+repeating it, also after a kill between the two, gives the same tables. Only closed windows are touched; the stream,
+which may run at the same time, writes only open windows."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,15 +13,17 @@ from pyspark.sql import functions as f
 
 from .config import PipelineConfig
 from .data_file import DataFile
+from .errors import Conflict
 from .failure import spark_errors_in_one_line
 from .frames import Frames, Step, in_silence
-from .ledger import Commit, FileKey, State
 from .progress import MINUTE_US
 from .rewrite import without
-from .tables import Tables, tables_of
-from .warehouse import MAINTENANCE, Warehouse, Work
+from .snapshot import Snapshot
+from .tables import Tables
+from .warehouse import Commit, State, Warehouse, Work
 from .windows import all_averages
 
+_TRIES = 5
 _RANGES = 32
 """Beyond this number, ranges of late messages are combined into one: more work, same result."""
 
@@ -51,8 +54,13 @@ def backfill(
 
     Late messages of open windows are counted when those close, and need no backfill. Windows of a length that is not in
     the settings stay as they are. Call `step` with what begins. Hold `warehouse.role(MAINTENANCE)`. Raises
-    QueryFailed."""
+    QueryFailed, Conflict."""
     with spark_errors_in_one_line():
+        for _ in range(_TRIES - 1):
+            try:
+                return _Backfill(config, warehouse, spark, step).run(span)
+            except Conflict:
+                step("another process has replaced files: once more")
         return _Backfill(config, warehouse, spark, step).run(span)
 
 
@@ -62,22 +70,24 @@ class _Backfill:
         self._warehouse = warehouse
         self._step = step
         self._frames = Frames(spark, warehouse)
-        self._tables: Tables = tables_of(config)
+        self._tables: Tables = warehouse.tables
         self._time = config.message.time
 
     def run(self, span: Span | None) -> Commit | None:
-        # One state for all: later commits of the stream are ignored and not touched.
-        state = self._warehouse.ledger.state()
+        # One state for all: later commits of the stream are ignored and not touched. Of a batch that is being
+        # committed, it has at most more messages: their windows are open, or they are late and stay so.
+        state = self._warehouse.state()
         length = self._config.windows.block_minutes
         spans = self._late_spans(state) if span is None else [span.widened(length)]
         closed = state.progress.closed(self._config.windows.minutes)
         if not spans or not closed:
             return None
-        with self._warehouse.work(MAINTENANCE) as work:
+        tables = self._tables
+        with self._warehouse.work() as work:
             windows = without(
                 self._frames,
-                self._tables.windows,
-                _overlapping(state.of(self._tables.windows.name), "start", spans),
+                tables.windows,
+                _overlapping(state.of(tables.windows), "start", spans),
                 reduce(Column.__or__, [self._replaced(spans, length, at) for length, at in closed.items()]),
                 work,
             )
@@ -85,20 +95,24 @@ class _Backfill:
             counted_us = min(closed.values())
             late = without(
                 self._frames,
-                self._tables.late,
-                _overlapping(state.of(self._tables.late.name), self._time, spans),
+                tables.late,
+                _overlapping(state.of(tables.late), self._time, spans),
                 # An open window of any length may not have counted it.
                 _within(self._time, spans) & (f.unix_micros(self._time) < counted_us),
                 work,
             )
-            if span is None and not self._counted(state, late, work) and self._same(state, windows, work):
+            counted = _rows(late) != _rows(work.of(tables.late))
+            if span is None and not counted and self._same(windows, work):
                 return None
-            if not windows and not late and not work.files:
+            if not windows and not late and not work.of(tables.windows):
                 return None
-            return self._warehouse.commit("backfill", [work], removed=[*windows, *late])
+            for table, removed in ((tables.windows, windows), (tables.late, late)):
+                snapshot = state.of(table)
+                work.commit(snapshot, {"backfill": (snapshot.mark("backfill") or 0) + 1}, removed)
+            return Commit("backfill", state.number, tuple(work.added), work.removed)
 
     def _late_spans(self, state: State) -> list[Span]:
-        files = state.of(self._tables.late.name)
+        files = state.of(self._tables.late).files()
         if not files:
             return []
         step = self._config.windows.block_minutes * MINUTE_US
@@ -108,24 +122,18 @@ class _Backfill:
         spans = _merged([Span(one * step, (one + 1) * step) for one in blocks])
         return spans if len(spans) <= _RANGES else [Span(spans[0].start_us, spans[-1].end_us)]
 
-    def _counted(self, state: State, late: Sequence[FileKey], work: Work) -> bool:
-        """Return whether a late message is counted in all its windows. One whose longest window is open stays late,
-        counted in others or not."""
-        return sum(state.files[key].rows for key in late) != work.rows(self._tables.late)
-
-    def _same(self, state: State, windows: Sequence[FileKey], work: Work) -> bool:
+    def _same(self, before: Sequence[DataFile], work: Work) -> bool:
         """Return whether the computed windows equal the existing ones."""
         table = self._tables.windows
-        before = [state.files[key] for key in windows]
-        after = [one for one in work.files if one.table == table.name]
-        if sum(one.rows for one in before) != sum(one.rows for one in after):
+        after = work.of(table)
+        if _rows(before) != _rows(after):
             return False
-        return self._frames.read(table, after, work).exceptAll(self._frames.read(table, before)).isEmpty()
+        return self._frames.read(table, after).exceptAll(self._frames.read(table, before)).isEmpty()
 
     def _write_windows(self, state: State, spans: Sequence[Span], work: Work) -> None:
         clean = self._tables.clean
         parts: list[tuple[int, DataFrame]] = []
-        files = _overlapping(state.of(clean.name), self._time, spans)
+        files = _overlapping(state.of(clean), self._time, spans)
         if not files:
             return
         self._say_cost(files)
@@ -155,8 +163,13 @@ def _within(column: str, spans: Sequence[Span]) -> Column:
     return reduce(Column.__or__, [(moment >= one.start_us) & (moment < one.end_us) for one in spans])
 
 
-def _overlapping(files: Sequence[DataFile], column: str, spans: Sequence[Span]) -> list[DataFile]:
+def _overlapping(snapshot: Snapshot, column: str, spans: Sequence[Span]) -> list[DataFile]:
+    files = snapshot.files(column, min(one.start_us for one in spans), max(one.end_us for one in spans))
     return [one for one in files if any(one.overlaps(column, span.start_us, span.end_us) for span in spans)]
+
+
+def _rows(files: Sequence[DataFile]) -> int:
+    return sum(one.rows for one in files)
 
 
 def _merged(spans: Sequence[Span]) -> list[Span]:

@@ -1,24 +1,56 @@
-"""One batch of the stream through all tables: bronze, clean, windows, last. One commit, so all of it or nothing.
+"""One batch of the stream through all tables. Everything is computed and written first, then committed table by table,
+the progress last.
 
-Spark keeps no state between batches; the tables are the state. The effect of a batch depends on its records and on the
-ledger, so a batch that is run again after a crash, with any checkpoint, has the same effect or is found to be done."""
+Spark keeps no state between batches; the tables are the state. A batch is a function of its range of offsets and of the
+rows below that range. When its process is killed between two commits, bronze has the records of the range, and
+`finish` does the rest: a table that has the batch is left as it is, and decides where its records belong; the others
+are computed as they would have been."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import reduce
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
+
+from pyspark_timestone.offsets import LogPartition, SourceOffset
 
 from .checkpoint import BatchSpan, batch_span
 from .clean import DUPLICATE, SEEN_AT, good, parse, rejected, without_repetitions
 from .config import PipelineConfig
 from .data_file import DataFile
-from .frames import Frames, Step, in_silence
+from .errors import Busy, Conflict
+from .frames import RECORD, Frames, Step, below, in_silence, of_partition
 from .last_state import LastState
-from .ledger import Commit, State
 from .progress import Progress
-from .tables import Tables, tables_of
-from .warehouse import STREAM, Advance, Warehouse, Work
+from .tables import Table, Tables
+from .warehouse import Commit, State, Warehouse, Work
 from .windows import all_averages
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """What a batch is computed from."""
+
+    number: int
+    state: State
+    """Tables below its range; of one that was interrupted, those that have it have it in full."""
+    end: SourceOffset
+    bronze: Sequence[DataFile] | None
+    """Files that it has just written; None for one that was interrupted."""
+
+    def done(self, table: Table) -> bool:
+        return self.state.of(table).number >= self.number
+
+    @property
+    def below(self) -> Column:
+        """Return the condition for rows below its range."""
+        return below(self.state.progress.offset)
+
+    @property
+    def marks(self) -> dict[str, int]:
+        """Return the application transactions of its commits."""
+        return {"": self.number, **{str(key): at for key, at in self.end.positions.items()}}
 
 
 class Batches:
@@ -35,90 +67,160 @@ class Batches:
         self._warehouse = warehouse
         self._committed = committed
         self._step = step
-        self._tables: Tables = tables_of(config)
-        self._last = LastState(warehouse, self._tables, config.message, STREAM)
+        self._tables: Tables = warehouse.tables
+        self._last = LastState(warehouse, config.message)
 
     def __call__(self, records: DataFrame, number: int) -> None:
-        """Process a batch. Raises TablesBehind, and the errors of Spark."""
-        state = self._warehouse.ledger.state()
+        """Process a batch. Raises TablesBehind, Busy, and the errors of Spark."""
+        state = self.finish(records.sparkSession)
         span = batch_span(self._warehouse.checkpoint, number)
         reached = state.progress.offset
         span.check_follows(reached, fail_on_data_loss=self._config.source.fail_on_data_loss)
         if span.done(reached):
             return
-        with self._warehouse.work(STREAM) as work:
-            batch = f"batch {state.number + 1} of {span.count_after(reached):,} records"
-            frames = Frames(
-                records.sparkSession, self._warehouse, lambda table: self._step(f"{batch}: {table}")
-            )
-            progress, clean = self._run(frames, records, span, state, work)
-            advance = Advance(state.progress, progress)
-            commit = self._last.commit(frames, "batch", work, clean, progress=advance)
-        self._committed(commit)
+        frames = self._frames(records.sparkSession, state.number + 1, span.count_after(reached))
+        with self._warehouse.work(state.number + 1) as work:
+            bronze = self._bronze(frames, records, span, state, work)
+            self._run(frames, _Batch(state.number + 1, state, span.united(reached), bronze), work)
 
-    def close_windows(self, frames: Frames) -> None:
+    def finish(self, spark: SparkSession) -> State:
+        """Commit the rest of a batch that was interrupted between two commits. Return the state after it."""
+        state = self._warehouse.state()
+        number = state.newest
+        if number == state.number:
+            return state
+        batch = _Batch(number, state, state.progress.offset, None)
+        frames = self._frames(spark, number, None)
+        if batch.done(self._tables.bronze):
+            batch = _Batch(number, state, self._interrupted_end(frames, batch), None)
+        with self._warehouse.work(number) as work:
+            self._run(frames, batch, work)
+        return self._warehouse.state()
+
+    def close_windows(self, spark: SparkSession) -> None:
         """Close every window that has a message, as at the end of the stream."""
         if not self._config.windows.minutes:
             return
-        state = self._warehouse.ledger.state()
+        state = self.finish(spark)
         time = self._config.message.time
         # Not the newest seen by the stream: a reprocessed dead letter may be newer.
-        newest_us = max((one.bounds_of(time)[1] for one in state.of(self._tables.clean.name)), default=None)
+        clean = state.of(self._tables.clean).files()
+        newest_us = max((one.bounds_of(time)[1] for one in clean), default=None)
         progress = state.progress.ended(newest_us, self._config.windows.minutes)
         if progress == state.progress:
             return
-        with self._warehouse.work(STREAM) as work:
-            self._windows(frames, state, progress, [], work)
-            commit = self._warehouse.commit("batch", [work], progress=Advance(state.progress, progress))
-        self._committed(commit)
+        batch = _Batch(state.number + 1, state, progress.offset, ())
+        with self._warehouse.work(batch.number) as work:
+            self._windows(Frames(spark, self._warehouse), batch, progress, (), work)
+            self._commit(Frames(spark, self._warehouse), batch, progress, None, work)
 
-    def _run(
-        self, frames: Frames, records: DataFrame, span: BatchSpan, state: State, work: Work
-    ) -> tuple[Progress, Sequence[DataFile]]:
-        tables, message = self._tables, self._config.message
-        bronze = self._bronze(frames, records, span, state, work)
-        clean: Sequence[DataFile] = ()
-        if bronze:
-            messages = self._messages(frames, bronze, state, work).persist()
-            try:
-                clean = frames.write(tables.clean, good(messages), work)
-                if _rows(clean) < _rows(bronze):
-                    self._rejects(frames, messages, work)
-            finally:
-                messages.unpersist()
+    def _frames(self, spark: SparkSession, number: int, count: int | None) -> Frames:
+        size = "that was interrupted" if count is None else f"of {count:,} records"
+        return Frames(spark, self._warehouse, lambda table: self._step(f"batch {number} {size}: {table}"))
+
+    def _run(self, frames: Frames, batch: _Batch, work: Work) -> None:
+        tables, message, state = self._tables, self._config.message, batch.state
+        self._messages(frames, batch, work)
+        fresh = work.of(tables.clean)
+        newest_us: int | None
+        if batch.done(tables.clean):
+            clean = frames.read(tables.clean, state.of(tables.clean).files()).where(~batch.below)
+            newest_us = clean.agg(f.max(f.unix_micros(message.time))).collect()[0][0]
+        else:
+            clean = frames.read(tables.clean, fresh)
+            newest_us = max((one.bounds[message.time][1] for one in fresh), default=None)
         progress = state.progress.advanced(
-            span.united(state.progress.offset),
-            max((one.bounds[message.time][1] for one in clean), default=None),
+            batch.end,
+            newest_us,
             minutes=self._config.windows.minutes,
             lateness_s=self._config.windows.lateness_s,
         )
-        if clean:
-            self._late(frames, clean, state, work)
-        self._windows(frames, state, progress, clean, work)
-        return progress, clean
+        if batch.done(tables.windows):
+            progress = self._interrupted_windows(batch, progress)
+        else:
+            self._windows(frames, batch, progress, fresh, work)
+        empty = newest_us is None
+        if not empty and not batch.done(tables.late):
+            self._late(frames, batch, clean, fresh, work)
+        self._commit(frames, batch, progress, None if empty else clean, work)
+
+    def _commit(
+        self, frames: Frames, batch: _Batch, progress: Progress, clean: DataFrame | None, work: Work
+    ) -> None:
+        """Commit the files of `work` table by table; `clean` are the messages of the batch."""
+        tables, state = self._tables, batch.state
+        closed = {f"closed/{minutes}": at for minutes, at in progress.closed_us.items()}
+        newest = {} if progress.newest_us is None else {"newest": progress.newest_us}
+        if clean is not None and not batch.done(tables.last):
+            self._last.write(frames, state.of(tables.last), clean, work)
+        try:
+            for table in tables.all():
+                if table is tables.last:
+                    if clean is not None and not batch.done(table):
+                        self._last.commit(frames, state.of(table), clean, work, batch.marks)
+                elif table is tables.windows:
+                    work.commit(state.of(table), {**batch.marks, **closed, **newest})
+                elif table is tables.progress:
+                    work.commit_progress(state, batch.number, progress, batch.marks)
+                else:
+                    work.commit(state.of(table), batch.marks)
+        except Conflict as error:
+            raise Busy(
+                f"another process has committed batch {batch.number} to the tables in {self._warehouse.root.uri}:"
+                f" {error}"
+            ) from error
+        self._committed(Commit("batch", batch.number, tuple(work.added), work.removed))
 
     def _bronze(
         self, frames: Frames, records: DataFrame, span: BatchSpan, state: State, work: Work
     ) -> list[DataFile]:
         reached = state.progress.offset.positions
         for key in span.overlaps(state.progress.offset):
-            here = (f.col("log") == key.log) & (f.col("partition") == key.partition)
-            records = records.where(~here | (f.col("offset") >= reached[key]))
+            records = records.where(~of_partition(key) | (f.col("offset") >= reached[key]))
         day = f.to_date("timestamp").alias("ingest_date")
         return frames.write(self._tables.bronze, records.select("*", day), work)
 
-    def _messages(self, frames: Frames, bronze: Sequence[DataFile], state: State, work: Work) -> DataFrame:
+    def _messages(self, frames: Frames, batch: _Batch, work: Work) -> None:
+        """Write the messages of the batch, and the records that are none."""
+        tables = self._tables
+        if batch.bronze is None:
+            if not batch.done(tables.bronze):
+                return  # it closed windows
+            messages = self._undecided(frames, batch)
+        elif batch.bronze:
+            messages = self._judged(frames, batch, batch.bronze, frames.read(tables.bronze, batch.bronze))
+        else:
+            return
+        messages = messages.persist()
+        try:
+            if not batch.done(tables.clean):
+                frames.write(tables.clean, good(messages), work)
+            if batch.bronze is None or _rows(work.of(tables.clean)) < _rows(batch.bronze):
+                self._rejects(frames, batch, rejected(messages), work)
+        finally:
+            messages.unpersist()
+
+    def _rejects(self, frames: Frames, batch: _Batch, rejects: DataFrame, work: Work) -> None:
+        for table, chosen in (
+            (self._tables.dead_letters, f.col("problem") != DUPLICATE),
+            (self._tables.duplicates, f.col("problem") == DUPLICATE),
+        ):
+            if not batch.done(table):
+                frames.write(table, rejects.where(chosen), work)
+
+    def _judged(
+        self, frames: Frames, batch: _Batch, files: Sequence[DataFile], records: DataFrame
+    ) -> DataFrame:
+        """Return the messages in `records`, which are in `files`, with their problems."""
         tables, message = self._tables, self._config.message
-        messages = parse(frames.read(tables.bronze, bronze, work), message)
+        messages = parse(records, message)
         within_s = self._config.deduplicate.within_s
         if not within_s:
             return messages
-        since_us = min(one.bounds["timestamp"][0] for one in bronze) - within_s * 1_000_000
+        since_us = min(one.bounds["timestamp"][0] for one in files) - within_s * 1_000_000
         before = [
-            frames.read(
-                table, [one for one in state.of(table.name) if one.overlaps("received_at", since_us, None)]
-            )
-            .where(f.unix_micros("received_at") >= since_us)
+            frames.read(table, batch.state.of(table).files("received_at", since_us))
+            .where((f.unix_micros("received_at") >= since_us) & batch.below)
             .select(*message.keys, "received_at")
             for table in (tables.clean, tables.duplicates)
         ]
@@ -131,42 +233,70 @@ class Batches:
         )
         return without_repetitions(messages, latest, message, within_s)
 
-    def _rejects(self, frames: Frames, messages: DataFrame, work: Work) -> None:
-        rejects = rejected(messages)
-        for table, chosen in (
-            (self._tables.dead_letters, f.col("problem") != DUPLICATE),
-            (self._tables.duplicates, f.col("problem") == DUPLICATE),
-        ):
-            frames.write(table, rejects.where(chosen), work)
+    def _undecided(self, frames: Frames, batch: _Batch) -> DataFrame:
+        """Return the messages of an interrupted batch that are in no table yet. The settings, or a message that was
+        reprocessed since, may lead to another decision than before; that of a table that has the batch counts."""
+        tables, state = self._tables, batch.state
+        first = frames.read(tables.bronze, state.of(tables.bronze).files()).where(~batch.below)
+        since_us = first.agg(f.min(f.unix_micros("timestamp"))).collect()[0][0] or 0
+        files = state.of(tables.bronze).files("timestamp", since_us)
+        messages = self._judged(frames, batch, files, first)
+        decided = [
+            frames.read(table, state.of(table).files("received_at", since_us))
+            .where(~batch.below)
+            .select(*RECORD)
+            for table in (tables.clean, tables.dead_letters, tables.duplicates)
+            if batch.done(table)
+        ]
+        if decided:
+            messages = messages.join(reduce(DataFrame.unionByName, decided), list(RECORD), "left_anti")
+        if batch.done(tables.clean):
+            messages = messages.withColumn("problem", f.coalesce("problem", f.lit(DUPLICATE)))
+        return messages
 
-    def _late(self, frames: Frames, clean: Sequence[DataFile], state: State, work: Work) -> None:
+    def _interrupted_end(self, frames: Frames, batch: _Batch) -> SourceOffset:
+        """Return the end of the range of an interrupted batch: of each partition of which bronze has records."""
+        bronze = batch.state.of(self._tables.bronze)
+        rows = frames.read(self._tables.bronze, bronze.files()).where(~batch.below)
+        found = [LogPartition(*row) for row in rows.select("log", "partition").distinct().collect()]
+        before = batch.state.progress.offset
+        return SourceOffset(
+            {**before.positions, **{key: bronze.mark(str(key)) or 0 for key in found}}, before.origins
+        )
+
+    def _interrupted_windows(self, batch: _Batch, progress: Progress) -> Progress:
+        """Return the progress with the windows that an interrupted batch has closed."""
+        windows = batch.state.of(self._tables.windows)
+        lengths = {*self._config.windows.minutes, *batch.state.progress.closed_us}
+        closed = {minutes: at for minutes in lengths if (at := windows.mark(f"closed/{minutes}")) is not None}
+        return Progress(progress.offset, windows.mark("newest"), closed)
+
+    def _late(
+        self, frames: Frames, batch: _Batch, clean: DataFrame, fresh: Sequence[DataFile], work: Work
+    ) -> None:
         """Write the messages that arrived after their windows were closed, which do not count them."""
         time = self._config.message.time
-        before_us = state.progress.late_before_us(self._config.windows.minutes)
-        files = [one for one in clean if one.overlaps(time, None, before_us)]
-        if before_us is None or not files:
+        before_us = batch.state.progress.late_before_us(self._config.windows.minutes)
+        if before_us is None:
             return
-        rows = frames.read(self._tables.clean, files, work)
-        frames.write(self._tables.late, rows.where(f.unix_micros(time) < before_us), work)
+        if batch.done(self._tables.clean) or any(one.overlaps(time, None, before_us) for one in fresh):
+            frames.write(self._tables.late, clean.where(f.unix_micros(time) < before_us), work)
 
     def _windows(
-        self, frames: Frames, state: State, progress: Progress, clean: Sequence[DataFile], work: Work
+        self, frames: Frames, batch: _Batch, progress: Progress, clean: Sequence[DataFile], work: Work
     ) -> None:
-        """Write the windows that `progress` closes and `state` did not."""
-        tables, message = self._tables, self._config.message
+        """Write the windows that `progress` closes and the state did not; `clean` are uncommitted files."""
+        tables, message, state = self._tables, self._config.message, batch.state
         parts: list[tuple[int, DataFrame]] = []
         for minutes, until_us in progress.closed_us.items():
             since_us = state.progress.closed_us.get(minutes)
             if since_us == until_us:
                 continue
-            stored = [
-                one for one in state.of(tables.clean.name) if one.overlaps(message.time, since_us, until_us)
-            ]
+            stored = state.of(tables.clean).files(message.time, since_us, until_us)
             fresh = [one for one in clean if one.overlaps(message.time, since_us, until_us)]
-            if not stored and not fresh:
-                continue
-            rows = frames.read(tables.clean, stored).unionByName(frames.read(tables.clean, fresh, work))
-            parts.append((minutes, rows.where(_between(message.time, since_us, until_us))))
+            if stored or fresh:
+                rows = frames.read(tables.clean, [*stored, *fresh])
+                parts.append((minutes, rows.where(_between(message.time, since_us, until_us))))
         if parts:
             frames.write(tables.windows, all_averages(parts, message).coalesce(1), work)
 

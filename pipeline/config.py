@@ -41,13 +41,16 @@ class SourceConfig(Declared):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablesConfig(Declared):
-    """Location and format of the tables."""
+    """Location of the tables."""
 
-    path: Path = field(
-        default=Path("tables"), metadata={"help": "the folder of the tables; created when missing"}
+    path: str = setting(
+        "tables", "the folder of the tables, created when missing, or s3://BUCKET/PREFIX, gs://…, az://…"
     )
-    format: Literal["parquet", "delta"] = setting(
-        "parquet", "plain Parquet, or the same files as Delta tables"
+    checkpoint: Path | None = field(
+        default=None,
+        metadata={
+            "help": "the folder of Spark's checkpoint; none: in the folder of the tables, or in the current one"
+        },
     )
     keep_replaced_s: int = setting(
         600, "replaced files stay this long for readers that have them in their list", low=0

@@ -1,21 +1,39 @@
-"""Parquet file of a table, with the facts known without reading its rows."""
+"""Parquet file of a table: written by a task of Spark to its place in the table, and described to the driver, which
+commits it. Also the facts of a file known without reading its rows."""
 
+import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import uuid
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from timestone.disk import access
+
 from .errors import DataFileFailed, InvalidConfig
+from .location import Location
+
+_ROWS = 131_072
+_GROUP_BYTES = 64 << 20
+"""Maximum size of a row group, which is held in memory."""
+DESCRIBED = "path string, day string, row_count bigint, size_bytes bigint, bounds string"
+_DESCRIBED = pa.schema(
+    {"path": "string", "day": "string", "row_count": "int64", "size_bytes": "int64", "bounds": "string"}
+)
+
+Batches = Iterator[pa.RecordBatch]
 
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """File added by a commit. `path` is relative to the table: `ingest_date=2026-01-31/000000000012-000.parquet`."""
+    """File of a table. `path` is relative to the table: `ingest_date=2026-01-31/000000000012-….parquet`."""
 
     table: str
     path: str
@@ -23,11 +41,14 @@ class DataFile:
     bytes: int
     bounds: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """Lowest and highest value of a timestamp column, both included, in microseconds since 1970."""
+    value: str | None = None
+    """Value of the partition column."""
 
     @property
-    def partition(self) -> str:
-        """Return `ingest_date=2026-01-31`; empty in a table without partitions."""
-        return self.path.rpartition("/")[0]
+    def number(self) -> int:
+        """Return the batch that has written it; 0 for a file of maintenance."""
+        head, dash, _ = self.path.rpartition("/")[2].partition("-")
+        return int(head) if dash and len(head) == 12 and head.isdigit() else 0
 
     def bounds_of(self, column: str) -> tuple[int, int]:
         """Return the bounds of `column`. Raises InvalidConfig if they were not stored: the file was written when the
@@ -46,22 +67,6 @@ class DataFile:
         lowest, highest = self.bounds[column]
         return (low_us is None or highest >= low_us) and (high_us is None or lowest < high_us)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the entry of the file in a commit."""
-        return {
-            "table": self.table,
-            "path": self.path,
-            "rows": self.rows,
-            "bytes": self.bytes,
-            "bounds": {name: list(pair) for name, pair in self.bounds.items()},
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Decode an entry. Raises KeyError, TypeError or ValueError for an invalid one."""
-        bounds = {str(name): (int(low), int(high)) for name, (low, high) in data["bounds"].items()}
-        return cls(str(data["table"]), str(data["path"]), int(data["rows"]), int(data["bytes"]), bounds)
-
 
 @contextmanager
 def naming(path: str | Path) -> Iterator[None]:
@@ -73,17 +78,151 @@ def naming(path: str | Path) -> Iterator[None]:
         raise DataFileFailed(f"{path}: {os.strerror(number) if number else error}") from error
 
 
-def describe(table: str, folder: Path, path: str, columns: Sequence[str]) -> DataFile:
-    """Return the facts in the footer of the file `folder / path`. Raises OSError, and ArrowInvalid for an invalid
-    Parquet file."""
-    footer = pq.read_metadata(folder / path)
-    found: dict[str, tuple[int, int]] = {}
-    for group in range(footer.num_row_groups):
-        for place in range(footer.num_columns):
-            chunk = footer.row_group(group).column(place)
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Place and form of the files that a task writes."""
+
+    location: Location
+    options: Mapping[str, str] = field(repr=False)
+    prefix: str
+    """Begin of the names: the number of the batch."""
+    partition: str | None
+    bounds: tuple[str, ...]
+
+
+def writer(target: Target) -> Callable[[Batches], Batches]:
+    """Return a function that writes rows as one file a partition, durably, and returns their descriptions."""
+
+    def write(batches: Batches) -> Batches:
+        files: dict[str | None, _OpenFile] = {}
+        for batch in batches:
+            for value, rows in _parts(batch, target.partition):
+                if value not in files:
+                    files[value] = _OpenFile(target, value, rows.schema)
+                files[value].write(rows)
+        yield pa.RecordBatch.from_pylist([one.close() for one in files.values()], schema=_DESCRIBED)
+
+    return write
+
+
+def described(table: str, row: Mapping[str, Any]) -> DataFile:
+    """Return the file of a description."""
+    bounds = {name: (low, high) for name, (low, high) in json.loads(row["bounds"]).items()}
+    return DataFile(table, row["path"], row["row_count"], row["size_bytes"], bounds, row["day"])
+
+
+def reader(
+    location: Location, options: Mapping[str, str], schema: pa.Schema, partition: str | None
+) -> Callable[[Batches], Batches]:
+    """Return a function from paths and partition values to rows, for locations that Spark's own reader does not know.
+    Columns that a file lacks are null."""
+
+    def read(batches: Batches) -> Batches:
+        files = location.filesystem(options)
+        for batch in batches:
+            for one in batch.to_pylist():
+                with (
+                    naming(f"{location.uri}/{one['path']}"),
+                    pq.ParquetFile(files.open_input_file(one["path"])) as source,
+                ):
+                    for rows in source.iter_batches(batch_size=_ROWS):
+                        yield _shaped(rows, schema, {partition: one["value"]} if partition else {})
+
+    return read
+
+
+class _OpenFile:
+    """Parquet file that is being written."""
+
+    def __init__(self, target: Target, value: str | None, schema: pa.Schema) -> None:
+        self._target, self._value = target, value
+        name = f"{target.prefix}{uuid.uuid4().hex}.parquet"
+        self.path = f"{target.partition}={quote(value or '', safe='')}/{name}" if target.partition else name
+        if (folder := target.location.folder) is not None:
+            access.make_folders((folder / self.path).parent)
+        self._sink = target.location.filesystem(target.options).open_output_stream(self.path)
+        self._about: list[pq.FileMetaData] = []
+        self._writer = pq.ParquetWriter(
+            self._sink, schema, compression="snappy", metadata_collector=self._about
+        )
+        self._gathered: list[pa.RecordBatch] = []
+        self._row_count = self._size_bytes = 0
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        self._gathered.append(rows)
+        self._row_count += rows.num_rows
+        self._size_bytes += rows.nbytes
+        if self._row_count >= _ROWS or self._size_bytes >= _GROUP_BYTES:
+            self._flush()
+
+    def close(self) -> dict[str, Any]:
+        self._flush()
+        self._writer.close()
+        size_bytes = self._sink.tell()
+        self._sink.close()
+        if (folder := self._target.location.folder) is not None:
+            flush(folder / self.path)
+            flush((folder / self.path).parent)
+            flush(folder)
+        return {
+            "path": self.path,
+            "day": self._value,
+            "row_count": self._about[0].num_rows,
+            "size_bytes": size_bytes,
+            "bounds": json.dumps(_bounds(self._about[0], self._target.bounds)),
+        }
+
+    def _flush(self) -> None:
+        if self._gathered:
+            self._writer.write_table(pa.Table.from_batches(self._gathered))
+            self._gathered, self._row_count, self._size_bytes = [], 0, 0
+
+
+def _parts(batch: pa.RecordBatch, partition: str | None) -> Iterator[tuple[str | None, pa.RecordBatch]]:
+    """Yield the rows of each value of the partition column, without that column."""
+    if not batch.num_rows:
+        return
+    if partition is None:
+        yield None, batch
+        return
+    column = batch.column(partition)
+    rest = batch.drop_columns([partition])
+    values = pc.unique(column).to_pylist()
+    for value in values:
+        rows = rest if len(values) == 1 else rest.filter(pc.equal(column, pa.scalar(value, column.type)))
+        yield str(value), rows
+
+
+def _bounds(about: "pq.FileMetaData", columns: tuple[str, ...]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for group in range(about.num_row_groups):
+        for place in range(about.num_columns):
+            chunk = about.row_group(group).column(place)
             name = chunk.path_in_schema
             if name in columns and chunk.statistics is not None and chunk.statistics.has_min_max:
                 low, high = int(chunk.statistics.min_raw), int(chunk.statistics.max_raw)
-                before = found.get(name, (low, high))
-                found[name] = (min(low, before[0]), max(high, before[1]))
-    return DataFile(table, path, footer.num_rows, (folder / path).stat().st_size, found)
+                before = found.get(name, [low, high])
+                found[name] = [min(low, before[0]), max(high, before[1])]
+    return found
+
+
+def _shaped(rows: pa.RecordBatch, schema: pa.Schema, given: Mapping[str, str]) -> pa.RecordBatch:
+    columns = []
+    for one in schema:
+        if one.name in given:
+            column = pa.repeat(pa.scalar(given[one.name]).cast(one.type), rows.num_rows)
+        elif one.name in rows.schema.names:
+            column = rows.column(one.name).cast(one.type)
+        else:
+            column = pa.nulls(rows.num_rows, one.type)
+        columns.append(column)
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def flush(path: Path) -> None:
+    """Flush a file, or the names in a folder, to the disk."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -11,11 +11,19 @@ class InvalidConfig(PipelineError, ValueError):
 
 
 class Busy(PipelineError):
-    """Another process holds the lock on these tables."""
+    """Another process works on these tables."""
 
 
-class DamagedLedger(PipelineError):
-    """The list of commits cannot be read, or has a newer format. Nothing was changed."""
+class Conflict(Busy):
+    """Another process has committed what this one was about to change. Nothing was changed; it can be done again."""
+
+
+class TableFailed(PipelineError):
+    """A Delta table cannot be read or written. Nothing was changed."""
+
+
+class OldTables(PipelineError):
+    """The folder has tables of the first version, with a ledger."""
 
 
 class DataFileFailed(PipelineError):

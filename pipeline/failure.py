@@ -26,7 +26,7 @@ thousand lines on standard error."""
 _RAISED = re.compile(r"^(?:Caused by: )?[\w.$]*(?:Error|Exception): (.+)$", re.MULTILINE)
 _STOPPED = re.compile(r"terminated with exception: (.+?)(?: SQLSTATE: \w+)?$", re.MULTILINE)
 _OTHER_TYPE = re.compile(
-    r"PARQUET_COLUMN_DATA_TYPE_MISMATCH\] .*/_files/(\w+)/.* column \[(.+?)\]\."
+    r"PARQUET_COLUMN_DATA_TYPE_MISMATCH\] .*/(\w+)/(?:\w+=[^/]*/)?[^/]*\.parquet.* column \[(.+?)\]\."
     r" Expected Spark type (.+?), actual Parquet type (.+?)\.(?: |$)",
     re.MULTILINE,
 )

@@ -1,13 +1,18 @@
 """Reading data files as Spark's frames, and writing frames as data files."""
 
 from collections.abc import Callable, Sequence
+from functools import cached_property, reduce
 from typing import TypeAlias
 
-from pyspark.sql import DataFrame, SparkSession
+from deltalake import Schema
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from .data_file import DataFile
+from pyspark_timestone.offsets import LogPartition, SourceOffset
+
+from .data_file import DESCRIBED, DataFile, described, reader, writer
 from .tables import Table
 from .warehouse import Warehouse, Work
 
@@ -16,9 +21,6 @@ SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     # A timestamp is a moment: as a type without a zone, it would accept no text with a zone.
     "spark.sql.timestampType": "TIMESTAMP_LTZ",
-    # Other readers refuse the default, whose files do not state which times they hold.
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     # Files are given by name; listing them needs no job.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000",
     # A cached frame, too, gets as few partitions as its rows need. Otherwise a cluster, whose default is 200, would
@@ -35,6 +37,21 @@ def in_silence(step: str) -> None:
     """Step that is not shown."""
 
 
+RECORD = ("log", "partition", "offset")
+"""Columns that name a record for good."""
+
+
+def of_partition(key: LogPartition) -> Column:
+    """Return the condition for records of a partition."""
+    return (f.col("log") == key.log) & (f.col("partition") == key.partition)
+
+
+def below(offset: SourceOffset) -> Column:
+    """Return the condition for records before `offset`."""
+    reached = [of_partition(key) & (f.col("offset") < at) for key, at in offset.positions.items()]
+    return reduce(Column.__or__, reached, f.lit(False))
+
+
 class Frames:
     """Tables of a warehouse in one Spark session."""
 
@@ -46,32 +63,46 @@ class Frames:
         for key, value in SETTINGS.items():
             spark.conf.set(key, value)
 
-    def read(self, table: Table, files: Sequence[DataFile], work: Work | None = None) -> DataFrame:
-        """Return the rows of `files`, which `work` has just written, or which are part of the table. Columns that a
-        file lacks, because they were added to the schema later, are null."""
+    def create_tables(self) -> None:
+        """Create tables and columns that are missing. Raises OldTables, TableFailed."""
+        schemas = {one.name: Schema.from_json(_schema(one).json()) for one in self._warehouse.tables.all()}
+        self._warehouse.create(schemas)
+
+    def read(self, table: Table, files: Sequence[DataFile]) -> DataFrame:
+        """Return the rows of `files`, committed or not. Columns that a file lacks, because they were added later, are
+        null."""
+        schema = _schema(table)
         if not files:
-            nothing = [f.lit(None).cast(one.dataType).alias(one.name) for one in self._schema(table)]
+            nothing = [f.lit(None).cast(one.dataType).alias(one.name) for one in schema]
             return self.spark.range(0).select(*nothing)
-        if work is None:
-            base, paths = self._warehouse.base(table.name), self._warehouse.paths(files)
-        else:
-            folder = work.folder_of(table).absolute()
-            base, paths = str(folder), [str(folder / one.path) for one in files]
+        location = self._warehouse.root.child(table.name)
+        if location.folder is None:
+            # Spark as it comes from PyPI has no client of object storage.
+            paths = self.spark.createDataFrame(
+                [(one.path, one.value) for one in files], "path string, value string"
+            )
+            read = reader(
+                location, location.options(), to_arrow_schema(schema, timezone="UTC"), table.partition_column
+            )
+            return paths.repartition(min(len(files), self._tasks), "path").mapInArrow(read, schema)
         # Explicit: Spark would otherwise open files to infer a schema, and use that of the first for all.
-        return self.spark.read.schema(table.ddl).option("basePath", base).parquet(*paths)
+        source = self.spark.read.schema(schema).option("basePath", location.uri)
+        return source.parquet(*(f"{location.uri}/{one.path}" for one in files))
 
     def write(self, table: Table, rows: DataFrame, work: Work, *, step: str | None = None) -> list[DataFile]:
-        """Write `rows` as files of `table` into `work`. step: its text, by default the name of the table."""
-        writer = rows.select(*self._schema(table).names).write.mode("append")
-        if table.partition_column:
-            writer = writer.partitionBy(table.partition_column)
-        before = len(work.files)
+        """Write `rows` as files of `table`, from the tasks directly to where they stay. step: its text, by default the
+        name of the table."""
         self._step(step or table.name)
-        writer.parquet(str(work.folder_of(table)))
-        work.collect(table)
-        return work.files[before:]
+        chosen = rows.select(*[f.col(one.name).cast(one.dataType) for one in _schema(table)])
+        written = chosen.mapInArrow(writer(work.target(table)), DESCRIBED).collect()
+        return work.collect([described(table.name, one.asDict()) for one in written])
 
-    def _schema(self, table: Table) -> StructType:
-        schema = StructType.fromDDL(table.ddl)
-        assert isinstance(schema, StructType)
-        return schema
+    @cached_property
+    def _tasks(self) -> int:
+        return self.spark.sparkContext.defaultParallelism
+
+
+def _schema(table: Table) -> StructType:
+    schema = StructType.fromDDL(table.ddl)
+    assert isinstance(schema, StructType)
+    return schema

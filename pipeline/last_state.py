@@ -1,47 +1,50 @@
-"""Last known state of each device, merged into its table as part of a commit. The one table that both the stream and
-maintenance replace, so it is merged while no other process can commit; the rest of the work is done before."""
+"""Last known state of each device, merged into its table. The one table of which both the stream and maintenance
+replace every row, so it is merged again when the other has replaced it in between."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame
 
 from .config import MessageConfig
-from .data_file import DataFile
+from .errors import Conflict
 from .frames import Frames
-from .ledger import Commit, FileKey
 from .newest import newest
-from .tables import Tables
-from .warehouse import Advance, Warehouse, Work
+from .snapshot import Snapshot
+from .warehouse import Warehouse, Work
+
+_TRIES = 20
 
 
 class LastState:
-    """Commits new messages together with the resulting states of their devices."""
+    """Merges new messages into the states of their devices."""
 
-    def __init__(self, warehouse: Warehouse, tables: Tables, message: MessageConfig, role: str) -> None:
+    def __init__(self, warehouse: Warehouse, message: MessageConfig) -> None:
         self._warehouse = warehouse
-        self._tables = tables
+        self._table = warehouse.tables.last
         self._message = message
-        self._role = role
+
+    def write(self, frames: Frames, snapshot: Snapshot, fresh: DataFrame, work: Work) -> None:
+        """Write the states of `snapshot` after the messages `fresh`."""
+        files = snapshot.files()
+        both = frames.read(self._table, files)
+        fresh = fresh.select(*both.columns)
+        merged = newest(both.unionByName(fresh) if files else fresh, self._message)
+        frames.write(self._table, merged.coalesce(1), work)
 
     def commit(
-        self,
-        frames: Frames,
-        action: str,
-        work: Work,
-        clean: Sequence[DataFile],
-        *,
-        removed: Sequence[FileKey] = (),
-        progress: Advance | None = None,
-    ) -> Commit:
-        """Commit `work`, in which `clean` are the files of new messages."""
-        last = self._tables.last
-        if not clean:
-            return self._warehouse.commit(action, [work], removed=removed, progress=progress)
-        with self._warehouse.ledger.writing() as state, self._warehouse.work(self._role) as merged:
-            files = state.of(last.name)
-            known = frames.read(last, files)
-            fresh = frames.read(self._tables.clean, clean, work).select(*known.columns)
-            both = known.unionByName(fresh) if files else fresh
-            frames.write(last, newest(both, self._message).coalesce(1), merged)
-            gone = [*removed, *((one.table, one.path) for one in files)]
-            return self._warehouse.commit_locked(
-                state, action, [work, merged], removed=gone, progress=progress
-            )
+        self, frames: Frames, snapshot: Snapshot, fresh: DataFrame, work: Work, marks: Mapping[str, int]
+    ) -> None:
+        """Commit what `write` has written; written again if the table was replaced since. Raises Conflict if another
+        process has committed the batch of `marks`."""
+        for _ in range(_TRIES):
+            try:
+                # One more mark: two processes that find the table empty have no file in common.
+                work.commit(snapshot, {**marks, "last": (snapshot.mark("last") or 0) + 1}, snapshot.files())
+                return
+            except Conflict:
+                work.discard(self._table)
+                snapshot = Snapshot(self._table, snapshot.location)
+                if snapshot.number >= marks.get("", snapshot.number + 1):
+                    raise
+                self.write(frames, snapshot, fresh, work)
+        raise Conflict(f"{snapshot.location.uri}: replaced by others {_TRIES} times in a row")

@@ -7,18 +7,17 @@ from pyspark.sql import functions as f
 
 from .data_file import DataFile
 from .frames import Frames
-from .ledger import FileKey
 from .tables import Table
 from .warehouse import Work
 
 
 def without(
     frames: Frames, table: Table, files: Sequence[DataFile], unwanted: Column, work: Work
-) -> list[FileKey]:
-    """Write the rows of `files` for which `unwanted` is not true into `work`. Return the files to remove in the same
-    commit; a row for which `unwanted` is null stays."""
+) -> list[DataFile]:
+    """Write the rows of `files` for which `unwanted` is not true. Return the files to remove in the same commit; a row
+    for which `unwanted` is null stays."""
     if not files:
         return []
     kept = frames.read(table, files).where(~f.coalesce(unwanted, f.lit(False)))
     frames.write(table, kept.coalesce(1), work, step=f"other rows of {table.name}")
-    return [(one.table, one.path) for one in files]
+    return list(files)

@@ -1,5 +1,6 @@
-"""Status of a pipeline, from its ledger and the log. Needs no Spark and takes no lock."""
+"""Status of a pipeline, from its tables and the log. Needs no Spark and takes no lock."""
 
+import time
 from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -11,11 +12,11 @@ import timestone
 from pyspark_timestone.offsets import LogPartition
 
 from .config import PipelineConfig
-from .data_file import DataFile, naming
-from .ledger import now_us
+from .data_file import naming
 from .progress import Progress
-from .tables import tables_of
-from .warehouse import Warehouse
+from .reprocess import is_interrupted
+from .snapshot import Snapshot
+from .warehouse import State, Warehouse
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +52,18 @@ class PipelineStatus:
     """Dead letters by reason."""
     late: int
     """Messages that wait for a backfill."""
-    commits: int
+    batches: int
     last_commit_us: int | None
     age_s: float | None
-    """Time since then."""
+    """Time since the last batch."""
     newest_us: int | None
     """Newest event time."""
     closed_us: dict[int, int]
     """Length of a window in minutes -> end of the last closed windows."""
     exact: bool
     """bronze = clean + dead letters + duplicates, counted in rows."""
+    reprocess_interrupted: bool = False
+    """Whether a reprocess was killed between two tables; the next one completes it."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the object for `--json`."""
@@ -68,37 +71,51 @@ class PipelineStatus:
 
 
 def status(config: PipelineConfig, warehouse: Warehouse) -> PipelineStatus:
-    """Return the current status. Raises DamagedLedger, DataFileFailed, OSError."""
-    tables = tables_of(config)
-    state = warehouse.ledger.state()
-    sizes = {table.name: _size(table.name, state.of(table.name)) for table in tables.all()}
+    """Return the current status. Raises TableFailed, DataFileFailed, OSError."""
+    state = warehouse.state()
+    tables = warehouse.tables
+    rows = {table.name: _rows(state, state.of(table)) for table in tables.all()}
     parts = (tables.clean.name, tables.dead_letters.name, tables.duplicates.name)
-    letters = warehouse.paths(state.of(tables.dead_letters.name))
+    shown = [table for table in tables.all() if table is not tables.progress]
     return PipelineStatus(
-        tables=tuple(sizes.values()),
+        tables=tuple(_size(state.of(table), rows[table.name]) for table in shown),
         logs=tuple(_positions(config, state.progress)),
-        problems=_reasons(letters),
-        late=sizes[tables.late.name].rows,
-        commits=state.number,
+        problems=_reasons(state, state.of(tables.dead_letters)),
+        late=rows[tables.late.name],
+        batches=state.number,
         last_commit_us=state.time_us or None,
-        age_s=(now_us() - state.time_us) / 1_000_000 if state.time_us else None,
+        age_s=(time.time_ns() // 1000 - state.time_us) / 1_000_000 if state.time_us else None,
         newest_us=state.progress.newest_us,
         closed_us=dict(sorted(state.progress.closed_us.items())),
-        exact=sizes[tables.bronze.name].rows == sum(sizes[name].rows for name in parts),
+        exact=rows[tables.bronze.name] == sum(rows[name] for name in parts),
+        reprocess_interrupted=is_interrupted(state, tables),
     )
 
 
-def _size(table: str, files: list[DataFile]) -> TableStatus:
-    return TableStatus(table, sum(one.rows for one in files), len(files), sum(one.bytes for one in files))
+def _size(snapshot: Snapshot, rows: int) -> TableStatus:
+    return TableStatus(snapshot.table.name, rows, snapshot.file_count, snapshot.file_bytes)
 
 
-def _reasons(paths: list[str]) -> dict[str, int]:
+def _rows(state: State, snapshot: Snapshot) -> int:
+    """Return the rows without those of a batch that is in some tables only."""
+    if snapshot.number <= state.number:
+        return snapshot.rows
+    return sum(one.rows for one in snapshot.files() if one.number <= state.number)
+
+
+def _reasons(state: State, snapshot: Snapshot) -> dict[str, int]:
     counted: Counter[str] = Counter()
-    for path in paths:
-        with naming(path), pq.ParquetFile(path) as letters:
+    files = snapshot.location.filesystem(snapshot.location.options())
+    for one in snapshot.files():
+        if one.number > state.number:
+            continue
+        with (
+            naming(f"{snapshot.location.uri}/{one.path}"),
+            pq.ParquetFile(files.open_input_file(one.path)) as letters,
+        ):
             problems = letters.read(columns=["problem"])["problem"]
-        for one in pc.value_counts(problems):
-            counted[one["values"].as_py()] += one["counts"].as_py()
+        for value in pc.value_counts(problems):
+            counted[value["values"].as_py()] += value["counts"].as_py()
     return dict(counted.most_common())
 
 

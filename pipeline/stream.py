@@ -15,9 +15,7 @@ from .config import PipelineConfig
 from .errors import PipelineError, QueryFailed
 from .failure import SPARK_ERRORS, STOPPED, in_one_line
 from .frames import Frames, Step, in_silence
-from .ledger import Commit
-from .open_tables import open_tables
-from .warehouse import STREAM, Warehouse
+from .warehouse import STREAM, Commit, Warehouse, open_tables
 
 _LOOK_S = 1
 
@@ -62,6 +60,8 @@ def run(
                 raise
 
         try:
+            Frames(spark, warehouse).create_tables()
+            batches.finish(spark)
             step(f"looking for new records in {config.source.path}")
             writer = _records(config, spark, warehouse).writeStream.foreachBatch(work)
             access.make_folders(warehouse.checkpoint)  # Spark would make it readable for every user
@@ -78,7 +78,7 @@ def run(
                 query.stop()
             if final and (all_read or not once):
                 step("closing all windows")
-                batches.close_windows(Frames(spark, warehouse))
+                batches.close_windows(spark)
         except SPARK_ERRORS as error:
             # An error raised here in Python is clearer than Spark's version of it.
             raise _told(problems[0] if problems else error) from error
@@ -95,7 +95,7 @@ def _records(config: PipelineConfig, spark: SparkSession, warehouse: Warehouse) 
         options["subscribe"] = ",".join(source.logs)
     if source.topics:
         options["topics"] = ",".join(source.topics)
-    if warehouse.ledger.state().progress.offset.positions and not has_batches(warehouse.checkpoint):
+    if warehouse.state().progress.offset.positions and not has_batches(warehouse.checkpoint):
         # The checkpoint is gone and the tables are not. Read everything; records that the tables have are left out.
         options["startingOffsets"] = "earliest"
     return spark.readStream.format("timestone").options(**options).load(str(source.path))

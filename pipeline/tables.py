@@ -1,4 +1,4 @@
-"""Tables of a pipeline: names, columns, partition columns. Knows no file and no row."""
+"""Tables of a pipeline: names, columns, partition columns, time columns with statistics. Knows no file and no row."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -51,9 +51,11 @@ class Tables:
     """One row for each device and window."""
     last: Table
     """Newest message of each device."""
+    progress: Table
+    """One row: what the stream has done. The last to be committed in a batch."""
 
     def all(self) -> tuple[Table, ...]:
-        """Return the tables in the order in which a record passes through them."""
+        """Return the tables in the order in which a batch commits them."""
         return (
             self.bronze,
             self.clean,
@@ -62,6 +64,7 @@ class Tables:
             self.late,
             self.windows,
             self.last,
+            self.progress,
         )
 
     def by_name(self) -> Mapping[str, Table]:
@@ -83,6 +86,7 @@ def tables_of(config: PipelineConfig) -> Tables:
         late=Table("late", clean, "ingest_date date", times),
         windows=Table("windows", _window(message), "minutes int", ("start",)),
         last=Table("last", clean, None, (message.time,)),
+        progress=Table("progress", "batch bigint, committed_at timestamp, progress string"),
     )
 
 

@@ -1,210 +1,280 @@
-"""Folder of the tables: where data files are, and how files that Spark has written become part of a table.
+"""Tables of a pipeline at one location: a Delta table each.
 
-    tables/_ledger/        the contents of the tables
-    tables/_files/…        the data files, never changed, deleted some time after they were replaced
-    tables/_work/…         what is being written; worthless after a crash
-    tables/_checkpoint/    Spark's
-    tables/clean/…          the same files once more, as hard links: exactly those that are part of the table
+    tables/clean/            a table: data files, and its Delta log in _delta_log
+    tables/progress/         a table of one row: how far the stream has come. The last that a batch commits
+    tables/_checkpoint/      Spark's
+    tables/_locks/           only in a folder
 
-A reader with the list of files reads a table as of one commit, even if files are replaced during that. A reader of the
-folder gets its current files. Both without a copy."""
+A batch commits one table after the other, in the order of `Tables.all`. Each commit carries the number of the batch and
+the end of its range of offsets as application transactions, so that a batch that was interrupted finds each table
+done or not done (`batches`)."""
 
-import os
-import shutil
-import uuid
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable, Schema
+from deltalake.exceptions import DeltaError
 
 from timestone.disk import access
 
-from .config import TablesConfig
-from .data_file import DataFile, describe
-from .errors import Busy
-from .ledger import Commit, FileKey, Ledger, State, exclusively, flush, now_us
+from .config import PipelineConfig, TablesConfig
+from .data_file import DataFile, Target, described, naming, writer
+from .errors import OldTables, TableFailed
+from .location import Location
+from .locks import exclusively
 from .progress import Progress
-from .tables import Table
+from .snapshot import Snapshot, failed, make_durable
+from .tables import Table, Tables, tables_of
 
 STREAM = "stream"
 MAINTENANCE = "maintenance"
 """Roles in which one process each may work on the tables at the same time."""
+_LOG_DAYS = 7
+_CHECKPOINT_COMMITS = 20
 
 
-class Advance(NamedTuple):
-    """Progress of the stream before and after a batch."""
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One change of the tables."""
 
-    before: Progress
-    after: Progress
+    action: str
+    """Its cause: batch, backfill, reprocess or compaction."""
+    number: int
+    """Number of the newest batch of the stream."""
+    added: tuple[DataFile, ...] = ()
+    removed: int = 0
+    """Number of files that were replaced."""
 
 
-class Publisher(Protocol):
-    """Publisher of the ledger's state to readers that do not read the ledger."""
+@dataclass(frozen=True, slots=True)
+class State:
+    """All tables. Every table has at least the rows of batch `number`, and possibly more: those of a batch that is
+    being committed, or was interrupted."""
 
-    def publish(self, state: State) -> None:
-        """Bring the published files to `state`, from any earlier one. Called under the lock of the ledger."""
-        ...
+    number: int
+    """Newest batch that is in all tables; 0 before the first."""
+    time_us: int
+    """Time of its commit."""
+    progress: Progress
+    tables: Mapping[str, Snapshot]
+
+    def of(self, table: Table) -> Snapshot:
+        """Return one table."""
+        return self.tables[table.name]
+
+    @property
+    def newest(self) -> int:
+        """Return the newest batch that is in some table."""
+        return max(one.number for one in self.tables.values())
 
 
 class Warehouse:
     """Tables of a pipeline. One process may commit as the stream and one as maintenance at the same time."""
 
-    def __init__(
-        self, config: TablesConfig, tables: Sequence[Table], publishers: Sequence[Publisher]
-    ) -> None:
+    def __init__(self, config: TablesConfig, tables: Tables) -> None:
+        """Open a location. Touches no file. Raises InvalidConfig."""
         self.config = config
         self.tables = tables
-        self.root = config.path
-        self.ledger = Ledger(self.root / "_ledger")
-        self._publishers = publishers
+        self.root = Location.of(config.path)
 
     @property
     def checkpoint(self) -> Path:
         """Return the folder of Spark's checkpoint."""
-        return self.root / "_checkpoint"
+        # Absolute: Java may have another current folder.
+        return (self.config.checkpoint or self.root.checkpoint).absolute()
+
+    def exists(self) -> bool:
+        """Return whether there are tables. Raises OldTables, TableFailed."""
+        self._refuse_old()
+        return Snapshot(self.tables.progress, self.root.child(self.tables.progress.name)).exists
+
+    def create(self, schemas: Mapping[str, Schema]) -> None:
+        """Create missing tables, and add columns that the schemas have and the tables lack. Raises OldTables,
+        TableFailed."""
+        self._refuse_old()
+        for table in self.tables.all():
+            location = self.root.child(table.name)
+            snapshot = Snapshot(table, location)
+            try:
+                if snapshot.exists:
+                    _widen(snapshot, schemas[table.name])
+                else:
+                    _create(table, location, schemas[table.name])
+            except (DeltaError, OSError) as error:
+                raise failed(location, error) from error
 
     @contextmanager
     def role(self, name: str) -> Iterator[None]:
-        """Take the role `stream` or `maintenance` of these tables. Raises Busy. Unfinished work of the last process in
-        that role is removed, and its commits are published."""
-        busy = f"another process is the {name} of the tables in {self.root}; wait for it, or stop it"
-        with exclusively(self.root / "_ledger" / f"{name.upper()}.lock", wait=False, busy=busy):
-            shutil.rmtree(self._work(name), ignore_errors=True)
-            with self.ledger.writing() as state:
-                self._sweep(state, self._horizon())
-                self._publish(state)
+        """Take the role `stream` or `maintenance` of the tables in a folder. Raises Busy, OldTables. In object storage
+        two processes of a role are noticed by the second's commit, which fails."""
+        self._refuse_old()
+        if (folder := self.root.folder) is None:
             yield
-            shutil.rmtree(self._work(name), ignore_errors=True)
+            return
+        busy = f"another process is the {name} of the tables in {folder}; wait for it, or stop it"
+        with exclusively(folder / "_locks" / f"{name.upper()}.lock", busy=busy):
+            yield
+
+    def state(self) -> State:
+        """Return the current state. The last table of a batch is read first, so that the others have all of it. Raises
+        TableFailed, DataFileFailed."""
+        found: dict[str, Snapshot] = {}
+        number, time_us, progress = 0, 0, Progress()
+        for table in reversed(self.tables.all()):
+            found[table.name] = Snapshot(table, self.root.child(table.name))
+            if table is self.tables.progress:
+                number, time_us, progress = self._progress(found[table.name])
+        return State(number, time_us, progress, found)
 
     @contextmanager
-    def work(self, role: str) -> Iterator["Work"]:
-        """Open a folder to write into, which is removed afterwards."""
-        # A unique name: tasks of a killed driver may still be writing into the last one.
-        folder = self._work(role) / uuid.uuid4().hex
-        access.make_folders(folder)
+    def work(self, number: int = 0) -> Iterator["Work"]:
+        """Collect files that belong to batch `number`; those that are not committed at the end are deleted."""
+        work = Work(self, f"{number:012}-" if number else "")
         try:
-            yield Work(folder)
+            yield work
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            work.discard()
 
-    def paths(self, files: Iterable[DataFile]) -> list[str]:
-        """Return where these files can be read, also for some time after they were replaced."""
-        return [str(self._file((one.table, one.path)).absolute()) for one in files]
+    def uris(self, files: Sequence[DataFile]) -> list[str]:
+        """Return where files can be read, also for some time after they were replaced."""
+        return [f"{self.root.child(one.table).uri}/{one.path}" for one in files]
 
-    def base(self, table: str) -> str:
-        """Return the folder that the paths of a table's files are relative to."""
-        return str((self.root / "_files" / table).absolute())
+    def _refuse_old(self) -> None:
+        folder = self.root.folder
+        if folder is not None and (folder / "_ledger").exists():
+            raise OldTables(
+                f"{folder}: tables of the first version (_ledger), which this one does not continue: set tables.path"
+                " to a new folder, and `timestone pipeline run` makes the tables again from the log"
+            )
 
-    def commit(
-        self,
-        action: str,
-        works: Iterable["Work"],
-        *,
-        removed: Sequence[FileKey] = (),
-        progress: Advance | None = None,
-    ) -> Commit:
-        """Commit all files of `works`, and remove those in `removed`, at once and durably. Requires the role of the
-        stream or of maintenance, the former for a `progress`. Raises Busy if the tables are not where that begins:
-        after a batch of a query that was stopped and had not noticed."""
-        with self.ledger.writing() as state:
-            return self.commit_locked(state, action, works, removed=removed, progress=progress)
-
-    def commit_locked(
-        self,
-        state: State,
-        action: str,
-        works: Iterable["Work"],
-        *,
-        removed: Sequence[FileKey] = (),
-        progress: Advance | None = None,
-    ) -> Commit:
-        """Commit inside of `ledger.writing()`, which yielded `state`."""
-        if progress is not None and state.progress != progress.before:
-            raise Busy(f"another process has committed to the tables in {self.root}; nothing was committed")
-        number = state.number + 1
-        added = [self._adopt(number, place, work, file) for place, (work, file) in enumerate(_all(works))]
-        for folder in self._above(added):
-            flush(folder)
-        commit = Commit(number, action, now_us(), tuple(added), tuple(removed), progress and progress.after)
-        self._publish(self.ledger.append(commit))
-        return commit
-
-    def sweep(self) -> None:
-        """Delete files replaced long enough ago, and shorten the ledger."""
-        with self.ledger.writing() as state:
-            # Read once: the ledger must forget exactly the deleted files.
-            horizon = self._horizon()
-            self._sweep(state, horizon)
-            self._publish(self.ledger.write_snapshot(horizon))
-
-    def _adopt(self, number: int, place: int, work: "Work", file: DataFile) -> DataFile:
-        name = f"{number:012}-{place:03}.parquet"
-        path = f"{file.partition}/{name}" if file.partition else name
-        source, target = work.folder / file.table / file.path, self._file((file.table, path))
-        access.make_folders(target.parent)
-        flush(source)
-        os.replace(source, target)
-        return DataFile(file.table, path, file.rows, file.bytes, file.bounds)
-
-    def _publish(self, state: State) -> None:
-        for publisher in self._publishers:
-            publisher.publish(state)
-
-    def _sweep(self, state: State, horizon: int) -> None:
-        wanted = {key for key in state.files} | {key for key, at in state.replaced.items() if at >= horizon}
-        for table in self.tables:
-            base = self.root / "_files" / table.name
-            for path in base.rglob("*.parquet"):
-                if (table.name, str(path.relative_to(base))) not in wanted:
-                    path.unlink()
-
-    def _horizon(self) -> int:
-        return now_us() - self.config.keep_replaced_s * 1_000_000
-
-    def _above(self, files: Iterable[DataFile]) -> set[Path]:
-        """Return the folders of files, and their parents: any of them may be new."""
-        folders = {self._file((one.table, one.path)).parent for one in files}
-        return {
-            above
-            for folder in folders
-            for above in (folder, *folder.parents)
-            if above.is_relative_to(self.root)
-        }
-
-    def _file(self, key: FileKey) -> Path:
-        return self.root.joinpath("_files", *key)
-
-    def _work(self, role: str) -> Path:
-        return self.root / "_work" / role
+    def _progress(self, snapshot: Snapshot) -> tuple[int, int, Progress]:
+        files = snapshot.files()
+        if not files:
+            return 0, 0, Progress()
+        if len(files) > 1:
+            raise TableFailed(f"{snapshot.location.uri}: expected one file, got {len(files)}")
+        (path,) = (one.path for one in files)
+        with naming(f"{snapshot.location.uri}/{path}"):
+            source = snapshot.location.filesystem(snapshot.location.options()).open_input_file(path)
+            with pq.ParquetFile(source) as file:
+                (row,) = file.read().to_pylist()
+        try:
+            progress = Progress.from_json(json.loads(row["progress"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise TableFailed(f"{snapshot.location.uri}: not a progress of this version: {error}") from None
+        return row["batch"], round(row["committed_at"].timestamp() * 1_000_000), progress
 
 
 class Work:
-    """Files that one operation has written and not committed yet."""
+    """Files that one operation has written, and not committed yet."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.files: list[DataFile] = []
+    def __init__(self, warehouse: Warehouse, prefix: str) -> None:
+        self._warehouse = warehouse
+        self._prefix = prefix
+        self._pending: list[DataFile] = []
+        self.added: list[DataFile] = []
+        """Files that were committed."""
+        self.removed = 0
 
-    def folder_of(self, table: Table) -> Path:
-        """Return the folder for new files of a table."""
-        return self.folder / table.name
+    def target(self, table: Table) -> Target:
+        """Return what a task has to know to write files of `table`."""
+        location = self._warehouse.root.child(table.name)
+        return Target(location, location.options(), self._prefix, table.partition_column, table.bounds)
 
-    def collect(self, table: Table) -> list[DataFile]:
-        """Return the files written for `table` since the last call; those without rows are left out."""
-        folder = self.folder_of(table)
-        known = {one.path for one in self.files if one.table == table.name}
-        paths = {str(path.relative_to(folder)) for path in folder.rglob("*.parquet")} - known
-        found = [describe(table.name, folder, path, table.bounds) for path in sorted(paths)]
-        kept = [one for one in found if one.rows]
-        self.files += kept
-        return kept
+    def collect(self, files: list[DataFile]) -> list[DataFile]:
+        """Note files that were written."""
+        self._pending += files
+        return files
 
-    def rows(self, table: Table) -> int:
-        """Return how many rows were written for `table`."""
-        return sum(one.rows for one in self.files if one.table == table.name)
+    def of(self, table: Table) -> list[DataFile]:
+        """Return the files of a table that are not committed yet."""
+        return [one for one in self._pending if one.table == table.name]
+
+    def commit(
+        self,
+        snapshot: Snapshot,
+        marks: Mapping[str, int],
+        removed: Sequence[DataFile] = (),
+        *,
+        empty: bool = False,
+    ) -> None:
+        """Commit the files of a table with application transactions; with `empty`, also if there are none. Raises
+        Conflict."""
+        added = self.of(snapshot.table)
+        if not added and not removed and not empty:
+            return
+        snapshot.commit(added, removed, marks)
+        self._pending = [one for one in self._pending if one not in added]
+        if snapshot.table is not self._warehouse.tables.progress:
+            self.added += added
+            self.removed += len(removed)
+
+    def commit_progress(
+        self, state: State, number: int, progress: Progress, marks: Mapping[str, int]
+    ) -> None:
+        """Commit the progress after batch `number`, which is then done."""
+        table = self._warehouse.tables.progress
+        row = {"batch": number, "committed_at": datetime.now(UTC), "progress": json.dumps(progress.to_json())}
+        schema = pa.schema(
+            [("batch", pa.int64()), ("committed_at", pa.timestamp("us", "UTC")), ("progress", pa.string())]
+        )
+        (written,) = writer(self.target(table))(iter([pa.RecordBatch.from_pylist([row], schema=schema)]))
+        self.collect([described(table.name, one) for one in written.to_pylist()])
+        self.commit(state.of(table), marks, state.of(table).files())
+
+    def discard(self, table: Table | None = None) -> None:
+        """Delete the files that were not committed; those of one table."""
+        gone = [one for one in self._pending if table is None or one.table == table.name]
+        self._pending = [one for one in self._pending if one not in gone]
+        for one in gone:
+            location = self._warehouse.root.child(one.table)
+            with suppress(OSError):  # left to a compaction
+                location.filesystem(location.options()).delete_file(one.path)
 
 
-def _all(works: Iterable[Work]) -> Iterator[tuple[Work, DataFile]]:
-    for work in works:
-        for file in work.files:
-            yield work, file
+def open_tables(config: PipelineConfig) -> Warehouse:
+    """Return the tables of a configuration. Touches no file. Raises InvalidConfig."""
+    return Warehouse(config.tables, tables_of(config))
+
+
+def _create(table: Table, location: Location, schema: Schema) -> None:
+    if location.folder is not None:
+        access.make_folders(location.folder / "_delta_log")  # delta-rs would let every user read it
+    DeltaTable.create(
+        location.uri,
+        schema,
+        mode="ignore",
+        partition_by=[table.partition_column] if table.partition_column else None,
+        configuration={
+            "delta.checkpointInterval": str(_CHECKPOINT_COMMITS),
+            "delta.logRetentionDuration": f"interval {_LOG_DAYS} days",
+            # Those of merged files: delta-rs would make them of the first 32 columns only.
+            **({"delta.dataSkippingStatsColumns": ",".join(table.bounds)} if table.bounds else {}),
+        },
+        storage_options=location.options(),
+    )
+    make_durable(location)
+
+
+def _widen(snapshot: Snapshot, schema: Schema) -> None:
+    known = {field.name: field for field in snapshot.delta.schema().fields}
+    for field in schema.fields:
+        if field.name in known and known[field.name].type != field.type:
+            raise TableFailed(
+                f"table {snapshot.table.name}: column {field.name!r} is {_type(known[field.name].type)} in its files"
+                f" and {_type(field.type)} in the settings; set tables.path to another folder to build the tables again"
+                " from the log"
+            )
+    if missing := [field for field in schema.fields if field.name not in known]:
+        snapshot.delta.alter.add_columns(missing)
+        make_durable(snapshot.location)
+
+
+def _type(kind: object) -> str:
+    return str(getattr(kind, "type", kind))

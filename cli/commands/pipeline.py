@@ -73,8 +73,8 @@ _COMPACT = """\
 Examples:
   timestone pipeline compact   once an hour or a day, also while it runs
 
-Merges small files, deletes files that were replaced long enough ago, shortens
-the ledger. Needs no Java.
+Merges small files (OPTIMIZE) and deletes files that were replaced long enough ago
+(VACUUM). Needs no Java.
 """
 _STATUS = """\
 Examples:
@@ -83,6 +83,23 @@ Examples:
 
 Needs no Java and disturbs no other process. Exit code 1 when the counts of the
 tables do not add up, or when there are no tables.
+"""
+_QUERY = """\
+Examples:
+  timestone pipeline query "SELECT device, ts, temperature FROM last"
+  timestone pipeline query --json "SELECT problem, count(*) AS n
+                                   FROM dead_letters GROUP BY problem"
+
+SQL of DuckDB. Each table has its name, all of them as of one batch. Needs no
+Java; reads a folder or object storage.
+"""
+_EXPORT = """\
+Examples:
+  timestone pipeline export copy
+  timestone pipeline export copy clean windows
+
+Copies the current files of the tables to folders of plain Parquet, for programs
+that do not know Delta.
 """
 _quiet_option = click.option("--quiet", is_flag=True, help="Show no progress on standard error.")
 _TIME = Parsed("time", parse_time_us)
@@ -110,16 +127,11 @@ def run(file: Path | None, once: bool, final: bool, quiet: bool) -> int:
     if final and not once:
         raise UsageError("--final closes windows for good and needs --once")
     with _pipeline(file) as config:
-        from timestone_pipeline import is_caught_up, open_tables
         from timestone_pipeline import run as run_pipeline
 
         # A wrong path of the store is reported before Java starts and before tables of nothing are made.
         timestone.view(config.source.path).close()
-        if (
-            once
-            and not final
-            and is_caught_up(config.source, open_tables(config).ledger.state().progress.offset)
-        ):
+        if once and not final and _is_done(config):
             _say_caught_up(config)  # known without waiting for Java
             return 0
         commits = 0
@@ -176,7 +188,7 @@ def backfill(file: Path | None, since_us: int | None, until_us: int | None, quie
         if span is not None and span.start_us >= span.end_us:
             raise UsageError("--from is not before --to")
         with _maintenance(file, config) as warehouse:
-            if span is None and not warehouse.ledger.state().of("late"):
+            if span is None and not warehouse.state().of(warehouse.tables.late).file_count:
                 _say_commit(None)  # known without waiting for Java
                 return
             with Steps(quiet=quiet) as steps, _spark(config, steps) as spark:
@@ -222,6 +234,34 @@ def compact(file: Path | None) -> None:
             _say_commit(None)
 
 
+@command.command(epilog=_QUERY)
+@_config_option
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object a row.")
+@click.argument("sql")
+def query(file: Path | None, sql: str, as_json: bool) -> None:
+    """Run SQL over the tables."""
+    with _pipeline(file) as config:
+        from timestone_pipeline import query as run_query
+
+        from ..output.query_rows import print_rows
+
+        with run_query(_tables(file, config), sql) as rows:
+            print_rows(rows, as_json=as_json)
+
+
+@command.command(epilog=_EXPORT)
+@_config_option
+@click.argument("folder", type=FILE)
+@click.argument("table", nargs=-1)
+def export(file: Path | None, folder: Path, table: tuple[str, ...]) -> None:
+    """Copy the tables to plain Parquet."""
+    with _pipeline(file) as config:
+        from timestone_pipeline import export as run_export
+
+        for name, rows in run_export(_tables(file, config), folder, table).items():
+            print(f"{folder / name}: {format_count(rows, 'row')}")
+
+
 @command.command(epilog=_REPROCESS)
 @_config_option
 @click.option(
@@ -262,7 +302,7 @@ def _pipeline(file: Path | None) -> Iterator["PipelineConfig"]:
         from timestone_pipeline import PipelineError, SparkSourceError
     except ModuleNotFoundError as error:
         raise CommandError(
-            f"the pipeline needs {error.name}, which is not installed: pip install '.[spark]' in a clone"
+            f"the pipeline needs {error.name}, which is not installed: pip install '.[pipeline]' in a clone"
         ) from None
     from ..settings.pipeline import read_pipeline_config
 
@@ -290,10 +330,10 @@ def _tables(file: Path | None, config: "PipelineConfig") -> "Warehouse":
 
     file = settings_file(file)
     warehouse = open_tables(config)
-    if not warehouse.ledger.folder.is_dir():
+    if not warehouse.exists():
         origin = f"from {file}" if file is not None else f"the default; there is no {DEFAULT} here"
         raise CommandError(
-            f"{warehouse.root}: no tables; `timestone pipeline run` makes them (tables.path, {origin})"
+            f"{config.tables.path}: no tables; `timestone pipeline run` makes them (tables.path, {origin})"
         )
     return warehouse
 
@@ -316,6 +356,17 @@ def _spark(config: "PipelineConfig", steps: Steps) -> Iterator["SparkSession"]:
                 spark.stop()
 
 
+def _is_done(config: "PipelineConfig") -> bool:
+    """Return whether a run would find nothing to do, neither new records nor a batch to complete."""
+    from timestone_pipeline import is_caught_up, open_tables
+
+    tables = open_tables(config)
+    if not tables.exists():
+        return False
+    state = tables.state()
+    return state.newest == state.number and is_caught_up(config.source, state.progress.offset)
+
+
 def _say_caught_up(config: "PipelineConfig") -> None:
     print(f"nothing to do: the tables have every record of {config.source.path}")
 
@@ -329,5 +380,6 @@ def _say_commit(commit: "Commit | None") -> None:
     for file in commit.added:
         rows[file.table] = rows.get(file.table, 0) + file.rows
     tables = ", ".join(f"{table} {count:,}" for table, count in rows.items())
-    gone = f"; replaces {format_count(len(commit.removed), 'file')}" if commit.removed else ""
-    print(f"{commit.action} {commit.number}: {tables or 'no rows'}{gone}", flush=True)
+    gone = f"; replaces {format_count(commit.removed, 'file')}" if commit.removed else ""
+    what = f"batch {commit.number}" if commit.action == "batch" else commit.action
+    print(f"{what}: {tables or 'no rows'}{gone}", flush=True)

@@ -1,7 +1,5 @@
 """The state of a pipeline as tables for a person."""
 
-from pathlib import Path
-
 from rich.table import Table
 
 from timestone_pipeline import PipelineStatus
@@ -11,10 +9,10 @@ from .tables import print_tables, simple_table
 from .text import print_text
 
 
-def print_status(path: Path, status: PipelineStatus) -> None:
+def print_status(path: str, status: PipelineStatus) -> None:
     """Print tables, logs, dead letters and windows, and whether the counts add up."""
     age = "never written" if status.age_s is None else f"last written {status.age_s:,.0f} s ago"
-    print(f"{path}: {format_count(status.commits, 'commit')}, {age}\n")
+    print(f"{path}: {status.batches:,} batch{'' if status.batches == 1 else 'es'}, {age}\n")
     _print(_tables(status))
     if status.logs:
         _print(_logs(status))

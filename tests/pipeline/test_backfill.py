@@ -2,12 +2,14 @@
 stream."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from tests.support.plant import START, Plant, message
 from timestone_pipeline import MAINTENANCE, Commit, Span, backfill, compact, open_tables
+from timestone_pipeline.backfill import _Backfill
 from timestone_pipeline.progress import MINUTE_US
 
 pytestmark = pytest.mark.spark
@@ -87,18 +89,17 @@ def test_concurrent_commits_of_the_stream_are_neither_lost_nor_counted_twice(
     plant.run()
     plant.send(message("d0", 9000, at_s=5))
     plant.run()
-    warehouse = open_tables(plant.config)
-    commit = warehouse.commit
+    write = _Backfill._write_windows
 
-    def late_commit(*arguments: object, **options: object) -> Commit:
-        # The work of the backfill is done, and it is about to commit: now the stream commits.
+    def run_after(*arguments: Any) -> None:
+        # The windows of the backfill are written and not committed: now the stream commits.
+        write(*arguments)
         plant.send(message("d1", 9001, at_s=6), *MESSAGES[2000:])
         plant.run(final=True)
-        return commit(*arguments, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(warehouse, "commit", late_commit)
-    with warehouse.role(MAINTENANCE):
-        backfill(plant.config, warehouse, plant.spark, minutes(0, 10_000))
+    with monkeypatch.context() as patched:
+        patched.setattr(_Backfill, "_write_windows", run_after)
+        fold(plant, minutes(0, 10_000))
     assert plant.rows("late", "seq") == [(9001,)]
     fold(plant)
     assert plant.windows() == plant.averages(

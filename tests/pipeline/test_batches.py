@@ -30,7 +30,7 @@ def test_failed_batch_has_no_effect_and_leaves_no_files(
             plant.run()
     assert plant.counts() == {}
     assert plant.files("bronze") == plant.files("clean") == []
-    assert list((plant.config.tables.path / "_work" / "stream").iterdir()) == []
+    assert list(plant.tables.glob("*/*/*.parquet")) == list(plant.tables.glob("*/*.parquet")) == []
     assert spark._jsparkSession.sharedState().cacheManager().isEmpty()
     plant.run()
     assert plant.counts()["clean"] == 1500

@@ -69,7 +69,7 @@ def test_submitted_work_runs_in_the_workers(tmp_path: Path) -> None:
 
     config = PipelineConfig(
         source=SourceConfig(path=tmp_path / "data", logs=(LOG,)),
-        tables=TablesConfig(path=tmp_path / "tables"),
+        tables=TablesConfig(path=str(tmp_path / "tables")),
     )
     said = status(config, open_tables(config))
     assert said.exact and [one.lag for one in said.logs] == [0]

@@ -63,8 +63,8 @@ def run_rounds(plant: Plant, chance: random.Random, ended: ExitStack) -> None:
     warehouse = open_tables(plant.config)
 
     def another_batch() -> None:
-        number = warehouse.ledger.state().number
-        alive_until(lambda: warehouse.ledger.state().number > number)
+        number = warehouse.state().number
+        alive_until(lambda: warehouse.state().number > number)
 
     def kill_worker() -> bool:
         """Kill a worker; False when there is none at the moment."""

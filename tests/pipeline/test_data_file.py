@@ -1,7 +1,6 @@
-"""The stored facts about a file: rows, bytes, and its range of times."""
+"""What is known about a file without reading its rows: rows, bytes, and its range of times."""
 
 import errno
-import json
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -9,23 +8,46 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from timestone_pipeline.data_file import DataFile, describe, naming
+from timestone_pipeline.data_file import DataFile, Target, described, naming, reader, writer
 from timestone_pipeline.errors import DataFileFailed, InvalidConfig
+from timestone_pipeline.location import Location
+
+SCHEMA = pa.schema([("ts", pa.timestamp("us", "UTC")), ("seq", pa.int64()), ("day", pa.date32())])
 
 
-def test_footer_has_the_time_range_of_a_file(tmp_path: Path) -> None:
+def test_file_is_described_as_it_was_written(tmp_path: Path) -> None:
     times = [datetime(2026, 1, 1, 0, minute, tzinfo=UTC) for minute in (3, 1, 2, 9, 7, 8)]
-    path = tmp_path / "ingest_date=2026-01-01" / "x.parquet"
-    path.parent.mkdir()
-    table = pa.table({"ts": pa.array(times, pa.timestamp("us", "UTC")), "seq": range(6)})
-    pq.write_table(table, path, row_group_size=3)
-
-    found = describe("clean", tmp_path, "ingest_date=2026-01-01/x.parquet", ["ts", "not there"])
+    batch = pa.RecordBatch.from_pydict(
+        {"ts": times, "seq": list(range(6)), "day": [times[0].date()] * 6}, schema=SCHEMA
+    )
+    target = Target(Location(str(tmp_path)), {}, "000000000012-", "day", ("ts", "not there"))
+    (written,) = writer(target)(iter([batch.slice(0, 3), batch.slice(3), batch.slice(0, 0)]))
+    (found,) = (described("clean", row) for row in written.to_pylist())
     low, high = (int(times[place].timestamp() * 1_000_000) for place in (1, 3))
     assert found.bounds == {"ts": (low, high)}
-    assert (found.table, found.rows, found.bytes) == ("clean", 6, path.stat().st_size)
-    assert found.partition == "ingest_date=2026-01-01"
-    assert DataFile.from_json(json.loads(json.dumps(found.to_json()))) == found
+    assert (found.table, found.rows, found.bytes) == ("clean", 6, (tmp_path / found.path).stat().st_size)
+    assert (found.value, found.number) == ("2026-01-01", 12)
+    assert found.path.startswith("day=2026-01-01/000000000012-")
+    assert pq.read_table(tmp_path / found.path, partitioning=None).column_names == ["ts", "seq"]
+
+    wider = SCHEMA.append(pa.field("added", pa.string()))
+    asked = pa.RecordBatch.from_pydict({"path": [found.path], "value": [found.value]})
+    rows = pa.Table.from_batches(reader(Location(str(tmp_path)), {}, wider, "day")(iter([asked])))
+    assert rows.drop_columns(["added"]).to_pylist() == batch.to_pylist()
+    assert rows["added"].null_count == 6
+
+
+def test_each_value_of_the_partition_has_its_file_and_no_rows_have_none(tmp_path: Path) -> None:
+    target = Target(Location(str(tmp_path)), {}, "", "minutes", ())
+    batch = pa.RecordBatch.from_pydict({"x": [1, 2, 3], "minutes": [1, 5, 1]})
+    (written,) = writer(target)(iter([batch]))
+    found = {
+        row["day"]: pq.read_table(tmp_path / row["path"], partitioning=None)["x"].to_pylist()
+        for row in written.to_pylist()
+    }
+    assert found == {"1": [1, 3], "5": [2]}
+    (nothing,) = writer(target)(iter([batch.slice(0, 0)]))
+    assert nothing.num_rows == 0
 
 
 def test_missing_bounds_are_reported_with_the_next_step() -> None:
@@ -50,7 +72,7 @@ def test_range_is_half_open_and_bounds_are_inclusive(low: int | None, high: int 
     one = DataFile("clean", "x.parquet", 1, 1, {"ts": (10, 20)})
     assert one.overlaps("ts", low, high) is may
     assert one.overlaps("of which nothing is known", low, high)
-    assert one.partition == ""
+    assert one.number == 0
 
 
 def test_error_of_a_file_names_it() -> None:

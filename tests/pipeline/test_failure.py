@@ -56,7 +56,7 @@ def test_end_of_java_is_reported_as_such(error: Exception) -> None:
 def test_file_with_an_older_field_type_is_reported_with_the_next_step(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    folder = tmp_path / "_files" / "clean"
+    folder = tmp_path / "clean" / "ingest_date=2026-01-01"
     folder.mkdir(parents=True)
     pq.write_table(pa.table({"seq": [1, 2]}), folder / "1.parquet")
     told = r"^table clean: column 'seq' is INT64 in its files and string in the settings; give tables\.path another"

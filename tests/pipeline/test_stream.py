@@ -11,9 +11,8 @@ from pyspark.sql import SparkSession
 
 import timestone
 from tests.support.plant import LOG, START, Plant, message
-from timestone_pipeline import DeduplicateConfig, PipelineError, SourceConfig, run, status
+from timestone_pipeline import DeduplicateConfig, PipelineError, SourceConfig, open_tables, run, status
 from timestone_pipeline.errors import QueryFailed, TablesBehind
-from timestone_pipeline.open_tables import open_tables
 
 pytestmark = pytest.mark.spark
 
@@ -94,7 +93,7 @@ def test_repeated_batches_change_nothing_on_any_checkpoint(plant: Plant) -> None
     plant.send(*MESSAGES[:2000])
     plant.run()
     before = plant.counts(), plant.windows()
-    checkpoint = plant.config.tables.path / "_checkpoint"
+    checkpoint = plant.tables / "_checkpoint"
 
     # As if Spark had been killed between the last commit of the tables and its own.
     (checkpoint / "commits" / "1").unlink()
@@ -119,12 +118,18 @@ def test_inconsistent_checkpoint_stops_the_run_with_numbers(plant: Plant) -> Non
     plant.send(*MESSAGES[1500:])
 
     # Tables that were copied back from before the last batch.
-    (plant.config.tables.path / "_ledger" / "000000000002.json").unlink()
+    for table in open_tables(plant.config).tables.all():
+        delta = plant.delta(table.name)
+        while (delta.transaction_version("timestone-pipeline") or 0) > 1:
+            delta.load_as_version(delta.version() - 1)
+        for path in (plant.tables / table.name / "_delta_log").glob("0*.json"):
+            if int(path.stem) > delta.version():
+                path.unlink()
     with pytest.raises(
         TablesBehind, match=r"mqtt-0: the tables have all records before offset 1000, .* continues at 1500"
     ):
         plant.run()
-    shutil.rmtree(plant.config.tables.path / "_checkpoint")
+    shutil.rmtree(plant.tables / "_checkpoint")
     plant.run()
     plant.check()
     assert plant.counts()["bronze"] == 3000
@@ -136,7 +141,7 @@ def test_inconsistent_checkpoint_stops_the_run_with_numbers(plant: Plant) -> Non
     with pytest.raises(QueryFailed, match="mqtt-0: the log was deleted and made again") as raised:
         plant.run()
     assert "\n" not in str(raised.value)
-    shutil.rmtree(plant.config.tables.path / "_checkpoint")
+    shutil.rmtree(plant.tables / "_checkpoint")
     with pytest.raises(TablesBehind, match="mqtt-0 was deleted and created again"):
         plant.run()
     assert plant.counts()["bronze"] == 3000

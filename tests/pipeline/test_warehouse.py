@@ -1,139 +1,58 @@
-"""Files become part of a table at once, stay readable for a time after they were replaced, and leave no unused
-files."""
+"""All tables: created, opened and given a role; old files stay for readers."""
 
-import itertools
+import json
+import os
+import time
 from pathlib import Path
 
+import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.support.access import check_modes
-from timestone_pipeline import MAINTENANCE, PipelineConfig, TablesConfig, Warehouse, open_tables
-from timestone_pipeline.errors import Busy
+from pyspark_timestone.offsets import LogPartition, SourceOffset
+from tests.support import table_files
+from tests.support.windows_table import SCHEMA, TABLE, add, opened, rows, snapshot, sweep
+from timestone_pipeline import MAINTENANCE, PipelineConfig, TablesConfig, open_tables
+from timestone_pipeline.errors import Busy, OldTables, TableFailed
 from timestone_pipeline.progress import Progress
-from timestone_pipeline.tables import tables_of
-from timestone_pipeline.warehouse import STREAM, Advance, Work
-
-TABLE = tables_of(PipelineConfig()).windows
+from timestone_pipeline.warehouse import STREAM
 
 
-def opened(root: Path, keep_s: int = 600) -> Warehouse:
-    return open_tables(PipelineConfig(tables=TablesConfig(path=root, keep_replaced_s=keep_s)))
-
-
-def write(work: Work, *values: int, minutes: int = 1) -> None:
-    """Write files as Spark does."""
-    folder = work.folder_of(TABLE) / f"minutes={minutes}"
-    folder.mkdir(parents=True, exist_ok=True)
-    for value in values:
-        pq.write_table(pa.table({"messages": [value]}), folder / f"part-{value}.parquet")
-    (work.folder_of(TABLE) / "_SUCCESS").touch()
-    work.collect(TABLE)
-
-
-def add(warehouse: Warehouse, *values: int, removed: list[tuple[str, str]] | None = None) -> None:
-    with warehouse.work(STREAM) as work:
-        write(work, *values)
-        warehouse.commit("batch", [work], removed=removed or [])
-
-
-def listed(warehouse: Warehouse) -> list[int]:
-    """Return the rows of the table by the list of its files."""
-    return read(warehouse.paths(warehouse.ledger.state().of(TABLE.name)))
-
-
-def read(paths: list[str]) -> list[int]:
-    return sorted(
-        row for path in paths for row in pq.read_table(path, partitioning=None)["messages"].to_pylist()
-    )
-
-
-def in_folder(warehouse: Warehouse) -> list[int]:
-    return sorted(pq.read_table(warehouse.root / TABLE.name)["messages"].to_pylist())
-
-
-def test_files_and_their_folders_are_durable_before_the_commit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """After a power loss, a new folder is lost with its files until its parent has been flushed."""
-    flushed: list[str] = []
-    monkeypatch.setattr(
-        "timestone_pipeline.warehouse.flush",
-        lambda path: flushed.append("work" if "_work" in path.parts else str(path.relative_to(tmp_path))),
-    )
-    monkeypatch.setattr("timestone_pipeline.ledger.flush", lambda path: flushed.append(path.name))
-    add(opened(tmp_path), 1)
-    commit = flushed.index("000000000001.json.draft")
-    files = f"_files/{TABLE.name}"
-    assert {"work", ".", "_files", files, f"{files}/minutes=1"} <= set(flushed[:commit])
-
-
-def test_folders_and_ledger_are_private_to_the_owner(tmp_path: Path) -> None:
+def test_folders_are_private_to_the_owner(tmp_path: Path) -> None:
     warehouse = opened(tmp_path / "tables")
     with warehouse.role(STREAM):
         add(warehouse, 1)
-    warehouse.sweep()
-    for path in warehouse.root.rglob("*.parquet"):
-        path.chmod(0o600)  # Spark decides its mode, and the folders exclude others
-    check_modes(warehouse.root)
-
-
-def test_committed_files_are_in_the_list_and_in_the_folder(tmp_path: Path) -> None:
-    warehouse = opened(tmp_path)
-    add(warehouse, 1, 2)
-    add(warehouse, 3)
-    assert listed(warehouse) == listed(opened(tmp_path)) == in_folder(warehouse) == [1, 2, 3]
-    names = [path.name for path in sorted((tmp_path / TABLE.name / "minutes=1").iterdir())]
-    assert names == ["000000000001-000.parquet", "000000000001-001.parquet", "000000000002-000.parquet"]
-    assert list((tmp_path / "_work" / STREAM).iterdir()) == []
+    for path in [warehouse.root.folder, *(tmp_path / "tables").iterdir()]:
+        assert path is not None and path.stat().st_mode & 0o077 == 0, path
 
 
 def test_replaced_file_stays_for_readers_with_an_older_list(tmp_path: Path) -> None:
     warehouse = opened(tmp_path)
     add(warehouse, 1, 2)
-    paths = warehouse.paths(warehouse.ledger.state().of(TABLE.name))
-    keys = list(warehouse.ledger.state().files)
-    add(warehouse, 12, removed=keys)
-    assert in_folder(warehouse) == listed(warehouse) == [12]
-    assert read(paths) == [1, 2]
-    warehouse.sweep()
-    assert read(paths) == [1, 2], "not long enough ago"
-    opened(tmp_path, keep_s=0).sweep()
-    assert not any(Path(path).exists() for path in paths)
-    assert listed(opened(tmp_path)) == [12]
+    (path,) = warehouse.uris(snapshot(warehouse).files())
+    add(warehouse, 12, replace=True)
+    sweep(tmp_path, 600)
+    assert pq.read_metadata(path).num_rows == 2, "not long enough ago"
+    sweep(tmp_path, 0)
+    assert not Path(path).exists()
+    assert rows(tmp_path) == [12]
 
 
-def test_ledger_keeps_files_that_a_sweep_has_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For any duration of a sweep: files that become old enough during it are left to the next one."""
-    warehouse = opened(tmp_path, keep_s=600)
-    add(warehouse, 1)
-    replaced = list(warehouse.ledger.state().files)
-    add(warehouse, 2, removed=replaced)
-    (replaced_us,) = warehouse.ledger.state().replaced.values()
-    clock = itertools.count(replaced_us + 600_000_000)
-    monkeypatch.setattr("timestone_pipeline.warehouse.now_us", lambda: next(clock))
-    warehouse.sweep()
-    assert (tmp_path / "_files").joinpath(*replaced[0]).exists()
-    assert list(warehouse.ledger.state().replaced) == replaced
-
-
-def test_uncommitted_files_are_removed(tmp_path: Path) -> None:
+def test_uncommitted_files_are_removed_and_those_of_a_killed_process_after_a_day(tmp_path: Path) -> None:
     warehouse = opened(tmp_path)
     add(warehouse, 1)
-    with warehouse.work(STREAM) as work:
-        write(work, 2)
-    assert listed(warehouse) == in_folder(warehouse) == [1]
-    # As kill -9 leaves it: work undone, a file moved in and no commit, a commit and no links.
-    (tmp_path / "_work" / STREAM / "0ff1ce").mkdir()
-    orphan = tmp_path / "_files" / TABLE.name / "minutes=1" / "000000000002-000.parquet"
-    pq.write_table(pa.table({"messages": [99]}), orphan)
-    (published,) = (tmp_path / TABLE.name / "minutes=1").iterdir()
-    published.unlink()
-    with opened(tmp_path).role(STREAM):
-        assert not orphan.exists()
-        assert list((tmp_path / "_work").glob("*/*")) == []
-    assert listed(warehouse) == in_folder(warehouse) == [1]
+    with warehouse.work() as work:
+        table_files.write(work, TABLE, pa.table({"messages": [2]}), "1")
+    (kept,) = (tmp_path / TABLE.name / "minutes=1").iterdir()
+    orphans = [kept.with_name(f"{name}.parquet") for name in ("new", "old")]
+    for one in orphans:
+        pq.write_table(pa.table({"messages": [99]}), one)
+    yesterday = time.time() - 25 * 3600
+    os.utime(orphans[1], (yesterday, yesterday))
+    sweep(tmp_path, 0)
+    assert [one.exists() for one in (kept, *orphans)] == [True, True, False]
+    assert rows(tmp_path) == [1]
 
 
 def test_stream_and_maintenance_may_have_one_process_each(tmp_path: Path) -> None:
@@ -146,42 +65,54 @@ def test_stream_and_maintenance_may_have_one_process_each(tmp_path: Path) -> Non
                 pass
 
 
-def test_maintenance_keeps_files_that_the_stream_is_writing(tmp_path: Path) -> None:
+def test_progress_is_one_row_and_is_read_back(tmp_path: Path) -> None:
     warehouse = opened(tmp_path)
-    with warehouse.role(STREAM), warehouse.work(STREAM) as work:
-        write(work, 7)
-        with opened(tmp_path).role(MAINTENANCE):
-            opened(tmp_path, keep_s=0).sweep()
-        warehouse.commit("batch", [work])
-    assert listed(warehouse) == in_folder(warehouse) == [7]
+    for number in (1, 2):
+        state = warehouse.state()
+        progress = Progress(SourceOffset({LogPartition("mqtt", 0): number}), 5, {1: 3})
+        with warehouse.work(number) as work:
+            work.commit_progress(state, number, progress, {"": number})
+        assert (warehouse.state().number, warehouse.state().progress) == (number, progress)
+    assert deltalake.DeltaTable(tmp_path / "progress").to_pyarrow_table().num_rows == 1
 
 
-def test_batch_with_another_start_is_not_committed(tmp_path: Path) -> None:
-    """By a query that was stopped during the batch, while its successor has continued."""
+def test_added_column_is_null_in_older_rows_and_a_changed_type_is_refused(tmp_path: Path) -> None:
     warehouse = opened(tmp_path)
-    began = warehouse.ledger.state().progress
-    warehouse.commit("batch", [], progress=Advance(began, Progress(newest_us=5)))
-    with warehouse.work(STREAM) as work:
-        write(work, 1)
-        with pytest.raises(Busy, match="another process has committed"):
-            opened(tmp_path).commit("batch", [work], progress=Advance(began, Progress(newest_us=6)))
-    assert listed(warehouse) == []
+    add(warehouse, 1)
+    table_files.create(warehouse, {TABLE.name: SCHEMA.append(pa.field("mean", pa.float64()))})
+    with warehouse.work() as work:
+        table_files.write(work, TABLE, pa.table({"messages": [2], "mean": [0.5]}), "1")
+        work.commit(snapshot(warehouse), {})
+    found = deltalake.DeltaTable(tmp_path / TABLE.name).to_pyarrow_table().sort_by("messages")
+    assert found["mean"].to_pylist() == [None, 0.5]
+    told = r"table windows: column 'messages' is long in its files and string .* set tables.path to another folder"
+    with pytest.raises(TableFailed, match=told):
+        table_files.create(warehouse, {TABLE.name: pa.schema([("messages", pa.string())])})
 
 
-def test_file_is_recorded_once(tmp_path: Path) -> None:
+def test_compaction_repeats_no_row_for_a_stream_on_the_delta_table(tmp_path: Path) -> None:
     warehouse = opened(tmp_path)
-    with warehouse.work(STREAM) as work:
-        write(work, 1)
-        write(work, 2)
-        warehouse.commit("batch", [work])
-    assert listed(warehouse) == [1, 2]
+    add(warehouse, 1)
+    add(warehouse, 2)
+    sweep(tmp_path, 600)
+    newest = max((tmp_path / TABLE.name / "_delta_log").glob("*.json"))
+    actions = [json.loads(line) for line in newest.read_text("utf-8").splitlines()]
+    changes = [one[kind]["dataChange"] for one in actions for kind in ("add", "remove") if kind in one]
+    assert changes == [False, False, False]
+    assert rows(tmp_path) == [1, 2]
 
 
-def test_files_without_rows_are_skipped(tmp_path: Path) -> None:
-    warehouse = opened(tmp_path)
-    with warehouse.work(STREAM) as work:
-        folder = work.folder_of(TABLE)
-        folder.mkdir()
-        pq.write_table(pa.table({"messages": pa.array([], pa.int64())}), folder / "empty.parquet")
-        assert work.collect(TABLE) == []
-        assert work.rows(TABLE) == 0
+def test_tables_of_the_first_version_are_refused_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "_ledger").mkdir()
+    warehouse = open_tables(PipelineConfig(tables=TablesConfig(path=str(tmp_path))))
+    told = r"tables of the first version \(_ledger\).* tables.path to a new folder, .*`timestone pipeline run`[^\n]*$"
+    for act in (warehouse.exists, lambda: warehouse.create({}), lambda: warehouse.role(STREAM).__enter__()):
+        with pytest.raises(OldTables, match=told):
+            act()
+
+
+def test_opening_tables_changes_no_file(tmp_path: Path) -> None:
+    warehouse = open_tables(PipelineConfig(tables=TablesConfig(path=str(tmp_path / "tables"))))
+    assert not warehouse.exists()
+    assert warehouse.state().number == 0
+    assert not (tmp_path / "tables").exists()

@@ -11,9 +11,10 @@ import timestone as engine
 from pyspark_timestone.jvm.columnar import CLASS
 from pyspark_timestone.jvm.java import find_java
 from tests.cli.processes import Running, timestone
+from tests.support import table_files
 from tests.support.plant import LOG, message
 from tests.support.waiting import wait_for
-from timestone_pipeline.ledger import Ledger
+from timestone_pipeline import PipelineConfig, TablesConfig, open_tables
 
 CONFIG = """
 [source]
@@ -27,6 +28,11 @@ master = "local[2]"
 def fill(folder: Path, *payloads: bytes) -> None:
     with engine.open(folder / "data") as store:
         store.log(LOG).append_many(list(payloads), topic="site/1")
+
+
+def empty_tables(folder: Path) -> None:
+    config = PipelineConfig(tables=TablesConfig(path=str(folder / "tables")))
+    table_files.create(open_tables(config), {})
 
 
 class HeldJava:
@@ -80,12 +86,11 @@ def ctrl_c_while_all_is_parsed_again(folder: Path) -> None:
     environment = {"JAVA_HOME": str(java.home)}
     with Running("pipeline", "reprocess", "--all", cwd=folder, environment=environment) as running:
         java.wait()
-        # However slow this test is, what it interrupts cannot be done before: it cannot commit.
-        with Ledger(folder / "tables" / "_ledger").writing():
-            java.let_go()
-            work = folder / "tables" / "_work" / "maintenance"
-            wait_for(lambda: any(work.glob("*/clean")), timeout_s=300)
-            code, out, errors = running.stop(signal.SIGINT, timeout_s=300)
+        before = set((folder / "tables" / "clean").rglob("*.parquet"))
+        java.let_go()
+        # The first files of several tables: it commits none before it has written the last.
+        wait_for(lambda: set((folder / "tables" / "clean").rglob("*.parquet")) - before, timeout_s=300)
+        code, out, errors = running.stop(signal.SIGINT, timeout_s=300)
     assert (code, out) == (-signal.SIGINT, "")
     assert "Traceback" not in errors, "Java may tell of the job that ended with it"
 
@@ -176,10 +181,34 @@ def test_a_mistake_is_one_line(tmp_path: Path, words: list[str], code: int, comp
 
 
 def test_java_is_not_started_when_there_is_nothing_to_do(tmp_path: Path) -> None:
-    (tmp_path / "tables" / "_ledger").mkdir(parents=True)
+    empty_tables(tmp_path)
     for verb in ("backfill", "compact"):
         done = timestone("pipeline", verb, cwd=tmp_path)
         assert (done.returncode, done.stdout) == (0, "nothing to do\n")
+
+
+def test_tables_of_the_first_version_are_refused_by_every_verb(tmp_path: Path) -> None:
+    (tmp_path / "tables" / "_ledger").mkdir(parents=True)
+    for words in (["status"], ["compact"], ["backfill"], ["query", "SELECT 1"], ["export", "copy"]):
+        done = timestone("pipeline", *words, cwd=tmp_path)
+        assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (1, "", 1)
+        assert "tables of the first version (_ledger)" in done.stderr
+
+
+def test_query_prints_rows_for_people_and_for_programs(tmp_path: Path) -> None:
+    empty_tables(tmp_path)
+    done = timestone("pipeline", "query", "SELECT 'it is' AS text, NULL AS n, 7 AS seven", cwd=tmp_path)
+    assert done.stdout.splitlines()[2].split() == ["it", "is", "7"]
+    done = timestone("pipeline", "query", "--json", "SELECT count(*) AS n FROM clean", cwd=tmp_path)
+    assert (done.stdout, done.stderr) == ('{"n": 0}\n', "")
+    done = timestone("pipeline", "query", "SELECT FROM nowhere", cwd=tmp_path)
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (1, "", 1)
+    done = timestone("pipeline", "export", "copy", "clean", cwd=tmp_path)
+    assert done.stdout == "copy/clean: 0 rows\n"
+    done = timestone("pipeline", "export", "copy", cwd=tmp_path)
+    assert "copy: not an empty folder" in done.stderr
+    done = timestone("pipeline", "export", "other", "cleen", cwd=tmp_path)
+    assert "invalid table: expected one of bronze, clean," in done.stderr
 
 
 @pytest.mark.parametrize("verb", ["backfill", "compact", "reprocess", "status"])
@@ -204,7 +233,7 @@ def test_a_store_that_is_not_there_is_known_without_java_and_no_tables_are_made(
 
 
 def test_tables_that_nothing_was_written_to_have_a_status(tmp_path: Path) -> None:
-    (tmp_path / "tables" / "_ledger").mkdir(parents=True)
+    empty_tables(tmp_path)
     done = timestone("pipeline", "status", cwd=tmp_path)
     assert done.returncode == 0
-    assert "0 commits, never written" in done.stdout
+    assert "0 batches, never written" in done.stdout

@@ -1,7 +1,6 @@
 """What `timestone pipeline status` prints for a person."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +13,7 @@ STATUS = PipelineStatus(
     logs=(PartitionStatus("mqtt", 0, 1_000_000, 1_000_250, 250), PartitionStatus("gone", 1, 7, None, None)),
     problems={"no device": 10},
     late=3,
-    commits=40,
+    batches=40,
     last_commit_us=1_767_225_600_000_000,
     age_s=12.4,
     newest_us=None,
@@ -24,14 +23,14 @@ STATUS = PipelineStatus(
 
 
 def printed(capsys: pytest.CaptureFixture[str], status: PipelineStatus) -> str:
-    print_status(Path("tables"), status)
+    print_status("tables", status)
     return capsys.readouterr().out
 
 
 def test_everything_that_matters_is_there(capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(capsys, STATUS)
     lines = [line.split() for line in text.splitlines()]
-    assert text.startswith("tables: 40 commits, last written 12 s ago\n")
+    assert text.startswith("tables: 40 batches, last written 12 s ago\n")
     assert ["bronze", "1,000,000", "12", "4.8", "MiB"] in lines
     assert ["mqtt-0", "1,000,000", "1,000,250", "250"] in lines
     assert ["gone-1", "7", "?", "?"] in lines

@@ -54,8 +54,8 @@ def test_a_file_says_what_is_different(tmp_path: Path) -> None:
             r"plant.toml: unknown key 'window.minutes'; did you mean 'windows.minutes'\?",
         ),
         (
-            "[tables]\nformat = 'csv'",
-            "tables.format in .*plant.toml: expected one of parquet, delta, got 'csv'",
+            "[tables]\nformat = 'delta'",
+            "plant.toml: unknown key 'tables.format'",
         ),
         (
             "[source]\nrecords_per_batch = 0",

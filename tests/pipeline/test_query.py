@@ -1,0 +1,36 @@
+"""SQL and plain Parquet, of one state of the tables."""
+
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.support.windows_table import add, opened
+from timestone_pipeline import PipelineError, export, query
+
+
+def test_query_sees_current_rows_and_partitions(tmp_path: Path) -> None:
+    warehouse = opened(tmp_path)
+    add(warehouse, 1, 2)
+    add(warehouse, 7, replace=True)
+    with query(warehouse, "SELECT messages, minutes, (SELECT count(*) FROM clean) AS n FROM windows") as rows:
+        assert rows.read_all().to_pylist() == [{"messages": 7, "minutes": "1", "n": 0}]
+    with query(warehouse, "CREATE TEMP TABLE x (y int)") as rows:
+        assert rows.read_all().num_rows == 0
+    with (
+        pytest.raises(PipelineError, match=r"the query failed: .*nowhere[^\n]*$"),
+        query(warehouse, "FROM nowhere"),
+    ):
+        pass
+
+
+def test_export_has_the_current_files_and_nothing_else(tmp_path: Path) -> None:
+    warehouse = opened(tmp_path / "tables")
+    add(warehouse, 1, 2)
+    add(warehouse, 7, replace=True)
+    assert export(warehouse, tmp_path / "copy", ("windows",)) == {"windows": 1}
+    assert pq.read_table(tmp_path / "copy" / "windows").to_pylist() == [{"messages": 7, "minutes": 1}]
+    with pytest.raises(PipelineError, match="not an empty folder"):
+        export(warehouse, tmp_path / "copy")
+    with pytest.raises(PipelineError, match=r"invalid table: expected one of bronze, .*, got 'x'"):
+        export(warehouse, tmp_path / "other", ("x",))
