@@ -57,6 +57,11 @@ class TablesConfig(Declared):
     )
     file_bytes: int = setting(128 * 1024 * 1024, "compaction makes files of about this size", low=1)
 
+    @property
+    def keep_replaced_h(self) -> int:
+        """Return `keep_replaced_s` in whole hours, rounded up."""
+        return -(-self.keep_replaced_s // 3600)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageConfig(Declared):

@@ -29,7 +29,7 @@ def compact(
             # `last` and `progress` are one file, which every batch replaces.
             if table not in (tables.last, tables.progress) and snapshot.number <= state.number:
                 _merge(config, state, snapshot, compacted)
-            _vacuum(snapshot, config.tables.keep_replaced_s)
+            _vacuum(snapshot, config.tables.keep_replaced_h)
         except (DeltaError, OSError) as error:
             raise failed(snapshot.location, error) from error
 
@@ -50,8 +50,7 @@ def _merge(
     compacted(Commit("compaction", state.number, added, done["numFilesRemoved"]))
 
 
-def _vacuum(snapshot: Snapshot, keep_s: int) -> None:
-    hours = -(-keep_s // 3600)
+def _vacuum(snapshot: Snapshot, hours: int) -> None:
     for full, kept in ((False, hours), (True, max(hours, _ORPHAN_HOURS))):
         snapshot.delta.update_incremental()
         if snapshot.delta.vacuum(kept, dry_run=True, enforce_retention_duration=False, full=full):

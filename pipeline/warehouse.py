@@ -35,7 +35,8 @@ from .tables import Table, Tables, tables_of
 STREAM = "stream"
 MAINTENANCE = "maintenance"
 """Roles in which one process each may work on the tables at the same time."""
-_LOG_DAYS = 7
+_LOG_RETENTION = "interval 1 days"
+"""A commit reads what was committed since its work began, which may be hours. Days of small files would slow each one."""
 _CHECKPOINT_COMMITS = 20
 
 
@@ -105,7 +106,7 @@ class Warehouse:
                 if snapshot.exists:
                     _widen(snapshot, schemas[table.name])
                 else:
-                    _create(table, location, schemas[table.name])
+                    self._create(table, location, schemas[table.name])
             except (DeltaError, OSError) as error:
                 raise failed(location, error) from error
 
@@ -144,6 +145,26 @@ class Warehouse:
     def uris(self, files: Sequence[DataFile]) -> list[str]:
         """Return where files can be read, also for some time after they were replaced."""
         return [f"{self.root.child(one.table).uri}/{one.path}" for one in files]
+
+    def _create(self, table: Table, location: Location, schema: Schema) -> None:
+        if location.folder is not None:
+            access.make_folders(location.folder / "_delta_log")  # delta-rs would let every user read it
+        DeltaTable.create(
+            location.uri,
+            schema,
+            mode="ignore",
+            partition_by=[table.partition_column] if table.partition_column else None,
+            configuration={
+                "delta.checkpointInterval": str(_CHECKPOINT_COMMITS),
+                "delta.logRetentionDuration": _LOG_RETENTION,
+                # Each checkpoint repeats the names of replaced files for this long.
+                "delta.deletedFileRetentionDuration": f"interval {max(1, self.config.keep_replaced_h)} hours",
+                # Those of merged files: delta-rs would make them of the first 32 columns only.
+                **({"delta.dataSkippingStatsColumns": ",".join(table.bounds)} if table.bounds else {}),
+            },
+            storage_options=location.options(),
+        )
+        make_durable(location)
 
     def _refuse_old(self) -> None:
         folder = self.root.folder
@@ -241,25 +262,6 @@ class Work:
 def open_tables(config: PipelineConfig) -> Warehouse:
     """Return the tables of a configuration. Touches no file. Raises InvalidConfig."""
     return Warehouse(config.tables, tables_of(config))
-
-
-def _create(table: Table, location: Location, schema: Schema) -> None:
-    if location.folder is not None:
-        access.make_folders(location.folder / "_delta_log")  # delta-rs would let every user read it
-    DeltaTable.create(
-        location.uri,
-        schema,
-        mode="ignore",
-        partition_by=[table.partition_column] if table.partition_column else None,
-        configuration={
-            "delta.checkpointInterval": str(_CHECKPOINT_COMMITS),
-            "delta.logRetentionDuration": f"interval {_LOG_DAYS} days",
-            # Those of merged files: delta-rs would make them of the first 32 columns only.
-            **({"delta.dataSkippingStatsColumns": ",".join(table.bounds)} if table.bounds else {}),
-        },
-        storage_options=location.options(),
-    )
-    make_durable(location)
 
 
 def _widen(snapshot: Snapshot, schema: Schema) -> None:

@@ -22,9 +22,14 @@ def print_rows(rows: pa.RecordBatchReader, *, as_json: bool) -> None:
         table.add_column(field.name, justify="right" if number else "left")
     for batch in rows:
         for row in batch.to_pylist():
-            table.add_row(*("" if value is None else _text(value) for value in row.values()))
+            table.add_row(*("" if value is None else _shown(value) for value in row.values()))
     if rows.schema.names:
         print_tables(lambda console: console.print(table))
+
+
+def _shown(value: Any) -> str:
+    # A device decides about its messages, and a terminal obeys control characters.
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in _text(value))
 
 
 def _text(value: Any) -> str:

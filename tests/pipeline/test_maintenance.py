@@ -98,7 +98,7 @@ def test_files_grow_to_the_requested_size(spark: SparkSession, tmp_path: Path) -
     warehouse = open_tables(plant.config)
     damaged = plant.files("clean")[1]
     os.truncate(damaged, 100)
-    with pytest.raises(PipelineError, match=f"^{warehouse.root.uri}/clean: [^\n]*$"):
+    with pytest.raises(PipelineError, match=f"^{warehouse.root.uri}/clean: [^\n]*/{damaged.name}[^\n]*$"):
         compacted(plant)
     assert len(plant.files("clean")) == 2
 
@@ -118,7 +118,7 @@ def test_type_that_does_not_match_the_files_is_reported_in_one_line(
 
 def test_memory_of_a_compaction_does_not_grow_with_the_tables(tmp_path: Path) -> None:
     few, many = (most_taken(tmp_path / str(files), files) for files in (8, 32))
-    assert many < 1.5 * few, (few, many)
+    assert many < few + (64 << 10), "the rows of the other 24 files have 150 MiB"
 
 
 def test_small_files_become_one_row_group_of_the_large_one(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """One table: a commit is durable, whole or not there, and of two for the same files or batch one is refused."""
 
+import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -60,13 +61,20 @@ def test_file_is_replaced_once_and_an_append_in_between_is_kept(tmp_path: Path) 
     assert rows(tmp_path) == [2, 11]
 
 
-def test_delta_log_has_checkpoints_and_marks_survive_them(tmp_path: Path) -> None:
+def test_delta_log_and_open_files_do_not_grow_with_commits_and_marks_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("timestone_pipeline.warehouse._LOG_RETENTION", "interval 0 seconds")
     warehouse = opened(tmp_path)
     add(warehouse, 0, mark=7)
-    for number in range(25):
-        add(warehouse, number, number=number + 1)
-    assert list((tmp_path / TABLE.name / "_delta_log").glob("*.checkpoint.parquet"))
-    assert (snapshot(warehouse).number, snapshot(warehouse).mark("mark")) == (25, 7)
+    held: list[tuple[int, int]] = []
+    for number in range(1, 61):
+        add(warehouse, number, number=number, replace=True)
+        files = len(list((tmp_path / TABLE.name / "_delta_log").iterdir()))
+        held.append((files, len(os.listdir("/proc/self/fd"))))
+    assert max(files for files, _ in held) <= 24, "the commits since a checkpoint, and that"
+    assert held[59][1] <= held[19][1]
+    assert (snapshot(warehouse).number, snapshot(warehouse).mark("mark"), rows(tmp_path)) == (60, 7, [60])
 
 
 def test_damaged_delta_log_is_reported_in_one_line(tmp_path: Path) -> None:

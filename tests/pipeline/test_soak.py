@@ -71,6 +71,8 @@ class Held(NamedTuple):
     server_mib: int
     server_descriptors: int
     checkpoint_files: int
+    commits_to_read: int
+    """Of the table with the most, since its last checkpoint: what a reader opens besides that."""
     table_files: int
     """Files of the current tables; without those that were replaced less than KEEP_S ago."""
     lag: int
@@ -78,7 +80,7 @@ class Held(NamedTuple):
 
 ROOM = Held(
     heap_mib=60, java_descriptors=40, pythons=2, python_mib=30, driver_mib=30, driver_descriptors=20,
-    server_mib=30, server_descriptors=10, checkpoint_files=12, table_files=12, lag=1000,
+    server_mib=30, server_descriptors=10, checkpoint_files=12, commits_to_read=20, table_files=12, lag=1000,
 )  # fmt: skip
 """By how much the second half of a run may be above the first. An hour has some two thousand batches: a growth of a
 file, a descriptor or thirty kilobytes a batch is beyond that."""
@@ -100,10 +102,17 @@ def files(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
+def commits_to_read(table: Path) -> int:
+    """Return the commits of a table since the last checkpoint of its Delta log."""
+    log = table / "_delta_log"
+    checkpoint = max((path.name[:20] for path in log.glob("*.checkpoint.parquet")), default="")
+    return sum(path.stem > checkpoint for path in log.glob("*.json"))
+
+
 def held(driver: int, server: int, config: PipelineConfig, warehouse: Warehouse) -> Held:
     # The first: a process that it is just starting has its name for a moment.
     java = next(pid for pid, words in descendants(driver).items() if "SparkSubmit" in words)
-    heap_bytes = live_bytes(java)
+    heap_bytes, tables = live_bytes(java), warehouse.state().tables
     pythons = [pid for pid, words in descendants(java).items() if "python" in words]
     return Held(
         heap_mib=heap_bytes >> 20,
@@ -115,7 +124,8 @@ def held(driver: int, server: int, config: PipelineConfig, warehouse: Warehouse)
         server_mib=resident_mib(server),
         server_descriptors=descriptors(server),
         checkpoint_files=len(files(warehouse.checkpoint)),
-        table_files=sum(one.file_count for one in warehouse.state().tables.values()),
+        commits_to_read=max(commits_to_read(Path(warehouse.root.uri) / name) for name in tables),
+        table_files=sum(one.file_count for one in tables.values()),
         lag=status(config, warehouse).logs[0].lag or 0,
     )
 

@@ -8,7 +8,7 @@ import pytest
 from timestone_cli.output.query_rows import print_rows
 
 ROWS = pa.table(
-    {"n": [1, None], "at": [datetime(2026, 1, 1, tzinfo=UTC)] * 2, "value": [b"\xff", "ü".encode()]}
+    {"n": [1, None], "at": [datetime(2026, 1, 1, tzinfo=UTC)] * 2, "value": [b"\xff\x1b[2J", "ü".encode()]}
 )
 
 
@@ -23,4 +23,4 @@ def test_each_row_is_printed(capsys: pytest.CaptureFixture[str], as_json: bool, 
     print_rows(ROWS.to_reader(), as_json=as_json)
     lines = capsys.readouterr().out.splitlines()
     assert [line.strip() for line in lines[-1:]] == second
-    assert "\\xff" in lines[-2]
+    assert ("\\\\xff\\u001b[2J" if as_json else "\\xff\\x1b[2J") in lines[-2]
