@@ -36,7 +36,7 @@ STREAM = "stream"
 MAINTENANCE = "maintenance"
 """Roles in which one process each may work on the tables at the same time."""
 _LOG_RETENTION = "interval 1 days"
-"""A commit reads what was committed since its work began, which may be hours. Days of small files would slow each one."""
+"""A commit reads what was committed since its work began, which may be hours. Days of small files slow down each."""
 _CHECKPOINT_COMMITS = 20
 
 
