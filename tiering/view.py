@@ -204,8 +204,10 @@ class BucketLog(LogView):
         self._segment_list = SegmentList(segments, [LostRange(*gap) for gap in manifest.missing])
         self._open_records.clear()
 
-    def _moved_on(self, segment_list: SegmentList, offset: int, error: FileNotFoundError) -> NoReturn:
+    def _moved_on(self, segment_list: SegmentList, offset: int | None, error: FileNotFoundError) -> NoReturn:
         """A fetched file was removed by another program."""
+        if offset is None:
+            offset = self.start_offset
         following = segment_list.locate(offset)
         first, end = (
             (offset, offset + 1) if following is None else (following.base_offset, following.end_offset)

@@ -475,7 +475,7 @@ class Log(ReadableLog):
         with self._end.lock:
             self._active_segment.replace(segment, trailer)
 
-    def _moved_on(self, segment_list: SegmentList, offset: int, error: FileNotFoundError) -> None:
+    def _moved_on(self, segment_list: SegmentList, offset: int | None, error: FileNotFoundError) -> None:
         self.rewrites.settle()
         super()._moved_on(segment_list, offset, error)
 

@@ -315,13 +315,13 @@ class ReadableLog(ABC):
     def look_up(self, look: Callable[[SegmentList], T]) -> T:
         """Return the result of `look` on the segment list. Repeated if retention deleted a segment during the call.
         Raises StoreClosed."""
-        self.check_open()
         while True:
+            self.check_open()
             segment_list = self.all_segments
             try:
                 return look(segment_list)
             except FileNotFoundError as error:
-                self._moved_on(segment_list, self.end_offset, error)
+                self._moved_on(segment_list, None, error)
 
     def _check(self, offset: int, end: int) -> None:
         start = self.start_offset
@@ -366,12 +366,13 @@ class ReadableLog(ABC):
             except FileNotFoundError as error:
                 self._moved_on(segment_list, offset, error)
 
-    def _moved_on(self, segment_list: SegmentList, offset: int, error: FileNotFoundError) -> None:
+    def _moved_on(self, segment_list: SegmentList, offset: int | None, error: FileNotFoundError) -> None:
         """Refresh the segment list after a file of it was missing, if retention or a seal replaced the file; report the
-        loss otherwise."""
+        loss otherwise, or that `offset` was deleted. None: the call was for whatever the log holds."""
         if self.all_segments is segment_list:
             raise error
-        self._check(offset, self.end_offset)
+        if offset is not None:
+            self._check(offset, self.end_offset)
 
     def _check_jump(self, offset: int, first: int) -> None:
         """Check a read that found a later record than the one at the offset. Allowed where offsets were skipped after a

@@ -425,11 +425,12 @@ class LogView(ReadableLog):
         present = self._files.names(self.folder)
         return max(missing.difference(listed_bases(present)[0], halves_aside(present)), default=-1)
 
-    def _moved_on(self, segment_list: SegmentList, offset: int, error: FileNotFoundError) -> None:
+    def _moved_on(self, segment_list: SegmentList, offset: int | None, error: FileNotFoundError) -> None:
         """Check the folder after a file was missing: retention renames files before the new segment list is published.
         If nothing has changed there, the segment is lost."""
         self.refresh()
-        self._check(offset, self.end_offset)
+        if offset is not None:
+            self._check(offset, self.end_offset)
         if self._segments.has_lost((segment_list.local or segment_list).segments):
             return
         path = Path(error.filename or self.folder)

@@ -505,6 +505,21 @@ def test_view_follows_deletions(place: ExpiringStore) -> None:
         assert len(reader.read()) == 1
 
 
+def test_view_looks_at_what_there_is_when_retention_has_passed_the_end_that_it_knew(
+    place: ExpiringStore,
+) -> None:
+    log = place.log(retention_bytes=1)
+    place.fill(log, 9)
+    with timestone.view(place.path) as view:
+        other = view.log("a")
+        assert other.end_offset == 9
+        place.fill(log, 9)
+        log.apply_retention()
+        place.store.deleted_files.unlink_all()
+        assert log.start_offset > 9
+        assert [(base, end) for base, end, _ in other.segment_sizes()] == log.segment_bounds()
+
+
 def test_view_searches_by_time_and_topic_while_segments_vanish(place: ExpiringStore) -> None:
     log = place.log(retention_bytes=1)
     for _ in range(9):
@@ -572,6 +587,7 @@ def ask(view: StoreView, together: threading.Barrier, found: list[timestone.LogV
     found.append(view.log("a"))
 
 
+@pytest.mark.slow
 def test_concurrent_requests_for_a_log_get_the_same_view(root: Path, log: Log) -> None:
     log.append(b"0")
     kept = sys.getswitchinterval()
