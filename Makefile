@@ -25,7 +25,7 @@ demo: $(INSTALLED) ## 200 devices -> MQTT -> log -> pipeline -> Parquet, and eve
 	@$(BIN)/python -m examples.demo --messages $(DEMO_MESSAGES)
 
 test: $(INSTALLED) ## the whole test suite (TESTS="tests/cli -k serve" for a part of it)
-	@$(PYTEST) $(if $(TESTS),$(TESTS),$(SIDE_BY_SIDE))
+	@$(PYTEST) $(if $(TESTS),$(TESTS),$(SIDE_BY_SIDE) --reruns 1)
 
 check: lint ## what to run before each commit: lint, then the fast tests
 	@$(PYTEST) -q $(SIDE_BY_SIDE) -m "$(FAST)"

@@ -2,8 +2,11 @@
 
 import gc
 import os
+import shutil
 import signal
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -32,6 +35,20 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+MEMORY = Path("/dev/shm")
+MEMORY_NEEDED = 4 << 30
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep `tmp_path` in memory where there is room: thousands of short-lived stores need no real disk, and a disk that
+    others use makes each of them wait. Tests of crashes and faults have theirs on the disk."""
+    if hasattr(config, "workerinput") or config.option.basetemp is not None or not os.access(MEMORY, os.W_OK):
+        return
+    if shutil.disk_usage(MEMORY).free >= MEMORY_NEEDED:
+        config.option.basetemp = folder = tempfile.mkdtemp(prefix="timestone-tests-", dir=MEMORY)
+        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+
+
 SPARK_LIMIT_S = 600
 """For everything that needs Java. With ten processes a processor, Java takes a minute to start and as long to become
 fast, and the test that first needs the shared session waits for both."""
@@ -41,11 +58,24 @@ def starts_java(item: pytest.Item) -> bool:
     return "spark" in getattr(item, "fixturenames", ()) or item.get_closest_marker("spark") is not None
 
 
+def may_run_again(item: pytest.Item) -> bool:
+    """Return whether `make test` may run the test once more after a failure. On a busy machine a client may be too
+    late; a record that is lost once is lost."""
+    return not any(item.get_closest_marker(name) for name in ("crash", "faults")) and not any(
+        room in item.path.parts for room in ("golden", "house")
+    )
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """With parallel tests, keep those of a file together, and all that share the one Spark session. They begin first
     because they take longest; beside them run those that start a separate Java, each by itself."""
     for item in items:
-        if starts_java(item) and item.get_closest_marker("timeout") is None:
+        if not may_run_again(item):
+            item.add_marker(pytest.mark.flaky(reruns=0))
+        if not starts_java(item):
+            continue
+        item.add_marker(pytest.mark.spark)  # also where only a fixture starts it
+        if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(SPARK_LIMIT_S))
     if not hasattr(config, "workerinput"):
         return

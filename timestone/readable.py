@@ -368,7 +368,7 @@ class ReadableLog(ABC):
 
     def _moved_on(self, segment_list: SegmentList, offset: int | None, error: FileNotFoundError) -> None:
         """Refresh the segment list after a file of it was missing, if retention or a seal replaced the file; report the
-        loss otherwise, or that `offset` was deleted. None: the call was for whatever the log holds."""
+        loss otherwise, or that `offset` was deleted. None: the call concerns no offset in particular."""
         if self.all_segments is segment_list:
             raise error
         if offset is not None:

@@ -9,6 +9,8 @@ from timestone_bench import opening
 from timestone_bench.errors import BenchmarkError
 from timestone_cli.errors import CommandError
 
+pytestmark = pytest.mark.slow
+
 
 def run(*words: str) -> int:
     return run_command(opening.command, *words)

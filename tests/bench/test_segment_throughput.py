@@ -82,6 +82,7 @@ def test_what_cannot_work_is_said_before_anything_is_measured(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_cleans_up_after_itself(tmp_path: Path, number: signal.Signals) -> None:
     process = subprocess.Popen(

@@ -31,6 +31,7 @@ def test_each_figure_is_the_median_of_its_rounds_without_the_first(
     assert json.loads(capsys.readouterr().out)["result"] == {"python_s": 2.0, "help_s": 7.0, "serve_s": 20.0}
 
 
+@pytest.mark.slow
 def test_a_server_that_does_not_start_is_reported_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TIMESTONE_ACK", "nonsense")
     with pytest.raises(BenchmarkError, match=r"did not start: .*TIMESTONE_ACK"):

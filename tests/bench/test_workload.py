@@ -16,6 +16,7 @@ def test_every_record_is_there_once_with_any_chunks(record_bytes: int, count: in
     assert {len(record) for chunk in chunks for record in chunk} == {record_bytes}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "size"), [(1000, 64), (5, 1024), (40_000, 1024)])
 def test_raw_rows_write_the_same_bytes(count: int, size: int) -> None:
     workload = Workload(1000, count)

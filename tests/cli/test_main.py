@@ -96,6 +96,7 @@ def test_version_says_which_kernels_run_and_why() -> None:
     assert pure == [version, f"engine kernel {why}", f"MQTT kernel {why}"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("hidden", "expected"),
     [
@@ -206,6 +207,7 @@ def test_an_interrupt_while_it_is_being_imported_leaves_no_traceback(tmp_path: P
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, b"", b"")
 
 
+@pytest.mark.slow
 def test_a_reader_that_has_left_ends_the_command_quietly(tmp_path: Path) -> None:
     command("append", "data", "log", stdin=b"record\n" * 100_000, cwd=tmp_path)
     shell = f"{sys.executable} -m timestone_cli read data log | head -1; echo ${{PIPESTATUS[0]}}"

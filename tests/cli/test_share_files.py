@@ -85,6 +85,7 @@ def test_text_that_looks_like_roff_is_printed_as_it_is() -> None:
     ]
 
 
+@pytest.mark.slow
 @needs("man")
 def test_man_shows_every_page_without_a_warning_in_80_columns(share: Path) -> None:
     environment = {**os.environ, "MANWIDTH": "80", "LC_ALL": "C.UTF-8"}
@@ -106,6 +107,7 @@ TYPED = [
 """Lines in pieces: what is typed, with the Tab key after it, and what the terminal shows then."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shell", "startup"),
     [
@@ -136,6 +138,7 @@ def test_tab_completes_commands_options_words_and_paths(
             terminal.wait_for(shown if typed.endswith("\n") else typed + shown)
 
 
+@pytest.mark.slow
 @needs("fish")
 @pytest.mark.parametrize(
     ("line", "completed"),

@@ -1,3 +1,5 @@
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -6,6 +8,13 @@ from tests.support.quick_directory import quick_directory
 from tests.support.seeds import is_soak
 
 __all__ = ["quick_directory"]
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """An empty folder on the disk, where a flush takes its time; that of other tests may be in memory."""
+    with tempfile.TemporaryDirectory(prefix="timestone-crash-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -30,6 +30,7 @@ def row(family: Metric) -> str:
     return f"| `{family.name}{suffix}` | {family.type} | {shown} | {family.documentation} |"
 
 
+@pytest.mark.slow
 def test_the_page_has_a_row_for_each_metric_and_no_other(scraped: list[Metric]) -> None:
     lines = (ROOT / "docs" / "metrics.md").read_text("utf-8").splitlines()
     on_page, expected = {line for line in lines if ROW.match(line)}, {row(family) for family in scraped}

@@ -48,6 +48,7 @@ def expressions() -> dict[str, str]:
     return found | variables | dict(zip(alert_names(), rules, strict=True))
 
 
+@pytest.mark.slow
 def test_every_metric_of_dashboard_and_rules_is_in_a_real_scrape(page: tuple[str, str]) -> None:
     scraped = {sample.name for family in families(page[0]) for sample in family.samples}
     used = {(place, name) for place, text in expressions().items() for name in NAME.findall(text)}
@@ -79,6 +80,7 @@ def test_every_alert_is_on_the_page_and_has_tests() -> None:
         assert tests.count(f"alertname: {name}\n") == 2
 
 
+@pytest.mark.slow
 @promtool
 @pytest.mark.parametrize(
     "arguments",
@@ -96,6 +98,7 @@ def test_promtool_accepts_rules_and_configuration(arguments: list[str]) -> None:
     assert "SUCCESS" in done.stdout + done.stderr
 
 
+@pytest.mark.slow
 @promtool
 def test_promtool_finds_nothing_in_the_page_but_names_after_settings(page: tuple[str, str]) -> None:
     checked = ["promtool", "check", "metrics"]

@@ -22,6 +22,8 @@ from tests.support.mqtt_server import mqtt_server
 from tests.support.seeds import rounds
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.slow
+
 MESSAGES = rounds(default=10_000, variable="TIMESTONE_ABSENT_MESSAGES")
 SESSIONS = rounds(default=400, variable="TIMESTONE_ABSENT_SESSIONS")
 MIB = 1 << 20

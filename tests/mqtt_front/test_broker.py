@@ -90,6 +90,7 @@ def test_exceeding_the_receive_maximum_ends_an_mqtt_5_connection(tmp_path: Path)
         assert eager.expect(Disconnect).reason == 0x93
 
 
+@pytest.mark.slow
 def test_receive_maximum_counts_a_publish_at_qos_2_until_it_is_released(tmp_path: Path) -> None:
     with mqtt_server(tmp_path, receive_maximum=2) as server, client(server, "eager", 5) as eager:
         for _ in range(3):

@@ -172,6 +172,7 @@ def test_gmqtt_publishes_and_subscribes(doors: Doors, door: str, version: int) -
     asyncio.run(asyncio.wait_for(_with_gmqtt(doors, door, version), WHOLE_S))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     shutil.which("node") is None or not MQTT_JS.exists(),
     reason=f"no MQTT.js here (npm install --prefix {MQTT_JS.parents[1]} mqtt)",

@@ -252,6 +252,7 @@ def test_response_information_is_sent_on_request(tmp_path: Path) -> None:
                 assert answer.properties.response_information == told
 
 
+@pytest.mark.slow
 def test_server_waits_without_spinning_when_descriptors_run_out(tmp_path: Path) -> None:
     """RLIMIT_NOFILE of 64 in a separate process: more connections than that wait in the backlog."""
     process = subprocess.Popen(

@@ -31,6 +31,7 @@ def test_offsets_look_like_those_of_kafka_with_one_key_more() -> None:
     )
 
 
+@pytest.mark.slow
 @given(offset=offsets)
 def test_offsets_survive_the_checkpoint(offset: SourceOffset) -> None:
     again = SourceOffset.from_json(json.loads(json.dumps(offset.to_json())))
@@ -38,6 +39,7 @@ def test_offsets_survive_the_checkpoint(offset: SourceOffset) -> None:
     assert json.dumps(again.to_json()) == json.dumps(offset.to_json())
 
 
+@pytest.mark.slow
 @given(offset=offsets, random=st.randoms())
 def test_the_same_offsets_are_the_same_text_in_whatever_order_they_came(
     offset: SourceOffset, random: Random

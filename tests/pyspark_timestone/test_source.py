@@ -41,6 +41,7 @@ print([one.DefaultSource.name() for one in found])
 """
 
 
+@pytest.mark.slow
 def test_spark_finds_it_from_any_folder(tmp_path: Path) -> None:
     """Spark looks among the modules in folders, which those of an editable install are not: there `make` adds one."""
     looked = subprocess.run(

@@ -23,6 +23,8 @@ from timestone_tiering.objects.layout import LogPlace
 from timestone_tiering.objects.manifest import Manifest
 from timestone_tiering.tier import StoreTier
 
+pytestmark = pytest.mark.slow
+
 FAULTS = ["lost", "repeated", "503", "slow", "truncated", "wrong etag", "507"]
 CONFIG = LogConfig(segment_entries=10, local_retention_bytes=1)
 

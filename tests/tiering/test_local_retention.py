@@ -189,7 +189,7 @@ def test_retention_of_the_whole_log_shortens_the_manifest(
         place.clock.advance(10 * HOUR_MS)
         log.apply_retention()
         wait_for(lambda: log.start_offset == log.local_start_offset == tier.log_status()[0].start == 20)
-        assert manifest_of(log, bucket).segment_count == 0
+        wait_for(lambda: manifest_of(log, bucket).segment_count == 0)
 
 
 def test_the_age_of_what_the_bucket_has_is_known_after_a_restart(

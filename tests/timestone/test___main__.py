@@ -10,6 +10,7 @@ import pytest
 from timestone.__main__ import main
 
 
+@pytest.mark.slow
 def test_module_runs_the_command() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "timestone", "--version"], capture_output=True, text=True, timeout=60

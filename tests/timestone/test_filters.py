@@ -112,6 +112,7 @@ FILTERS = st.builds(
 ).filter(bool)
 
 
+@pytest.mark.slow
 @given(
     st.lists(FILTERS, max_size=12), st.lists(FILTERS, max_size=6), st.lists(TOPICS, min_size=1, max_size=6)
 )

@@ -202,6 +202,7 @@ TOPIC_IDS = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(st.lists(TOPIC_IDS, max_size=10), max_size=6))
 def test_topic_counts_agree_with_counting_by_hand(chunks: list[list[int]]) -> None:
     counts, flat = TopicCounts(), [topic for chunk in chunks for topic in chunk]

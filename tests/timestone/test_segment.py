@@ -73,6 +73,7 @@ def test_limits_hold_unless_the_first_record_alone_exceeds_them(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bad", range(len(PAYLOADS)))
 def test_record_with_a_damaged_entry_is_corrupt_and_its_neighbours_are_not(
     segment: Segment, bad: int
@@ -88,6 +89,7 @@ def test_record_with_a_damaged_entry_is_corrupt_and_its_neighbours_are_not(
             assert read(segment, bad + 1) == PAYLOADS[bad + 1 :]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bad", [number for number, payload in enumerate(PAYLOADS) if payload])
 def test_record_with_damaged_bytes_is_corrupt_and_its_neighbours_are_not(segment: Segment, bad: int) -> None:
     damage(segment.segment_path, sum(map(len, PAYLOADS[:bad])))
@@ -236,6 +238,7 @@ def test_index_that_ends_before_the_published_records_is_corrupt_and_no_sigbus(q
     segment.release()
 
 
+@pytest.mark.slow
 def test_files_are_released_and_opened_again_when_needed(segment: Segment, quick_directory: Path) -> None:
     assert read(segment, 0) == PAYLOADS
     assert open_below(quick_directory)

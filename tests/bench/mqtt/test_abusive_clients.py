@@ -1,11 +1,15 @@
 import time
 from pathlib import Path
 
+import pytest
+
 from mqtt_front.codec.packets import Publish
 from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_process import MqttProcess
 from tests.support.waiting import wait_for
 from timestone_bench.mqtt.abusive_clients import AbusiveClients, AbusiveJob
+
+pytestmark = pytest.mark.slow
 
 
 def job_for(server: MqttProcess, payload_bytes: int) -> AbusiveJob:

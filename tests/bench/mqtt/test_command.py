@@ -97,6 +97,7 @@ def test_wrong_combinations_are_usage_errors(tmp_path: Path, words: list[str], c
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [

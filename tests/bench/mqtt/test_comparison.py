@@ -42,6 +42,7 @@ def test_who_cannot_run_a_scenario_is_left_out(scenario: Scenario, native: bool,
     assert can_run(scenario, Target(NULL_SERVER, "mqtt", "h", 1)) is null
 
 
+@pytest.mark.slow
 def test_servers_take_turns() -> None:
     said: list[str] = []
     with null_server() as one:

@@ -10,6 +10,7 @@ from timestone_bench.mqtt.scenario import Scenario, run_scenario
 FAN_OUT = Scenario(name="fan-out", qos=0, subscribers=2, messages=500, window=100)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_program("mosquitto") is None, reason="mosquitto is not installed")
 @pytest.mark.parametrize("nodelay", [False, True], ids=["as it is", "nodelay"])
 def test_mosquitto_takes_the_load_and_is_gone_afterwards(tmp_path: Path, nodelay: bool) -> None:

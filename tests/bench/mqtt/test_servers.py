@@ -9,6 +9,7 @@ from timestone_bench.mqtt.client_protocols import Mqtt
 from timestone_bench.mqtt.servers import null_server, server_process, timestone_server, wait_until_listening
 
 
+@pytest.mark.slow
 def test_timestone_serves_until_the_block_is_left(tmp_path: Path) -> None:
     with timestone_server(tmp_path, "timestone", "written") as target:
         open_channel(Mqtt(), (target.host, target.port), "c").close()

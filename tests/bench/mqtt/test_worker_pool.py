@@ -14,6 +14,7 @@ def job(port: int, first: int = 0) -> dict[str, object]:
     return {"kind": "traffic"} | made.to_json()
 
 
+@pytest.mark.slow
 def test_several_processes_begin_at_once_and_each_reports() -> None:
     ticks = 0
 

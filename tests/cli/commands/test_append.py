@@ -22,6 +22,7 @@ def payloads(data: Path, log: str = "log") -> list[bytes]:
         return view.log(log).read(0, max_bytes=1 << 30, max_records=1 << 30).payloads()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ack", [level.value for level in Ack])
 def test_each_line_becomes_a_record(tmp_path: Path, ack: str) -> None:
     done = command("append", "data", "log", "--ack", ack, stdin=b"one\n\n\xff\x00\nlast", cwd=tmp_path)
@@ -77,6 +78,7 @@ def test_json_has_what_was_appended_before_an_error(tmp_path: Path) -> None:
     assert (told["start_offset"], told["end_offset"], told["records"]) == (0, 1, 1)
 
 
+@pytest.mark.slow
 def test_lines_are_appended_as_they_arrive(tmp_path: Path) -> None:
     with Running("append", "data", "log", cwd=tmp_path) as running:
         assert running.process.stdin is not None
@@ -100,6 +102,7 @@ def wait_for_record(data: Path, payload: bytes) -> None:
     raise AssertionError(f"{payload!r} was not appended")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupt_keeps_what_was_appended_and_says_so(
     tmp_path: Path, number: signal.Signals, code: int

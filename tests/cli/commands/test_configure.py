@@ -154,6 +154,7 @@ def test_log_that_the_catalogue_has_lost_is_said_to_be(data: Path, tmp_path: Pat
     assert "the catalogue of data has no settings of other-0; start the server once" in done.stderr
 
 
+@pytest.mark.slow
 def test_server_is_stopped_configured_and_started_and_old_segments_go(tmp_path: Path) -> None:
     serve = ("serve", "--data", "data", "--mqtt", "127.0.0.1:0", "--ready-file", "ready.json")
     with Running(*serve, "--log-segment-entries", "10", cwd=tmp_path) as server:
@@ -172,6 +173,7 @@ def test_server_is_stopped_configured_and_started_and_old_segments_go(tmp_path: 
         assert server.stop()[0] == 0
 
 
+@pytest.mark.slow
 def test_running_server_is_configured_and_old_segments_go_at_once(tmp_path: Path) -> None:
     serve = ("serve", "--data", "data", "--mqtt", "127.0.0.1:0", "--ready-file", "ready.json")
     options = ("--log-segment-entries", "10", "--store-delete-delay-ms", "0")

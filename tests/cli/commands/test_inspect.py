@@ -13,6 +13,7 @@ def files_of(path: Path) -> dict[str, bytes]:
     return {str(file): file.read_bytes() for file in sorted(path.rglob("*")) if file.is_file()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("condition", CONDITIONS)
 def test_each_state_has_its_verdict_and_exit_code_and_nothing_is_changed(
     tmp_path: Path, condition: str
@@ -67,6 +68,7 @@ def test_a_live_store_says_who_owns_it(tmp_path: Path) -> None:
     assert "Nothing is wrong" in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [lambda path: None, lambda path: path.mkdir(), lambda path: path.touch()])
 def test_a_path_that_is_not_a_store_is_wrong_usage(tmp_path: Path, make: object) -> None:
     assert callable(make)

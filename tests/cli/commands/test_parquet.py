@@ -6,9 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.cli.processes import Running
 from tests.cli.processes import timestone as command
 from tests.support.stores import LOG, drop_first_segment, fill
+
+pytestmark = pytest.mark.slow
 
 
 def test_files_are_written_once_and_old_ones_go(tmp_path: Path) -> None:

@@ -153,6 +153,7 @@ def test_help_has_examples_for_every_verb() -> None:
         assert f"timestone pipeline {verb}" in done.stdout.partition("Examples:")[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "code", "complaint"),
     [
@@ -180,6 +181,7 @@ def test_a_mistake_is_one_line(tmp_path: Path, words: list[str], code: int, comp
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_java_is_not_started_when_there_is_nothing_to_do(tmp_path: Path) -> None:
     empty_tables(tmp_path)
     for verb in ("backfill", "compact"):
@@ -187,6 +189,7 @@ def test_java_is_not_started_when_there_is_nothing_to_do(tmp_path: Path) -> None
         assert (done.returncode, done.stdout) == (0, "nothing to do\n")
 
 
+@pytest.mark.slow
 def test_tables_of_the_first_version_are_refused_by_every_verb(tmp_path: Path) -> None:
     (tmp_path / "tables" / "_ledger").mkdir(parents=True)
     for words in (["status"], ["compact"], ["backfill"], ["query", "SELECT 1"], ["export", "copy"]):
@@ -195,6 +198,7 @@ def test_tables_of_the_first_version_are_refused_by_every_verb(tmp_path: Path) -
         assert "tables of the first version (_ledger)" in done.stderr
 
 
+@pytest.mark.slow
 def test_query_prints_rows_for_people_and_for_programs(tmp_path: Path) -> None:
     empty_tables(tmp_path)
     done = timestone("pipeline", "query", "SELECT 'it is' AS text, NULL AS n, 7 AS seven", cwd=tmp_path)
@@ -211,6 +215,7 @@ def test_query_prints_rows_for_people_and_for_programs(tmp_path: Path) -> None:
     assert "invalid table: expected one of bronze, clean," in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["backfill", "compact", "reprocess", "status"])
 def test_where_there_are_no_tables_that_is_said_and_none_are_made(tmp_path: Path, verb: str) -> None:
     done = timestone("pipeline", verb, cwd=tmp_path)
@@ -223,6 +228,7 @@ def test_where_there_are_no_tables_that_is_said_and_none_are_made(tmp_path: Path
     assert "(tables.path, from pipeline.toml)" in again.stderr
 
 
+@pytest.mark.slow
 def test_a_store_that_is_not_there_is_known_without_java_and_no_tables_are_made(tmp_path: Path) -> None:
     done = timestone("pipeline", "run", "--once", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (1, "")

@@ -128,6 +128,7 @@ def test_last_counts_damaged_records_as_none_and_names_them_once(data: Path, tmp
     assert done.stderr.count("record at offset 2998 is corrupt") == 1
 
 
+@pytest.mark.slow
 def test_a_terminal_shows_the_last_ten_records_by_default(data: Path, tmp_path: Path) -> None:
     for words, shown in (([], 10), (["--from", "earliest", "--count", "30"], 30), (["--last", "12"], 12)):
         with OnTerminal([*COMMAND, "read", str(data), "t", "--format", "text", *words], tmp_path) as terminal:
@@ -136,6 +137,7 @@ def test_a_terminal_shows_the_last_ten_records_by_default(data: Path, tmp_path: 
             assert len(terminal.shown.split()) == shown
 
 
+@pytest.mark.slow
 def test_follow_begins_with_the_last_records(growing: timestone.Log, tmp_path: Path) -> None:
     growing.append_many([b"1", b"2", b"3"])
     words = ["read", "data", "t", "--follow", "--last", "2", "--format", "text"]
@@ -198,6 +200,7 @@ def growing(tmp_path: Path) -> Iterator[timestone.Log]:
         yield log
 
 
+@pytest.mark.slow
 def test_follow_shows_what_another_process_appends(growing: timestone.Log, tmp_path: Path) -> None:
     with Running("read", "data", "t", "--follow", "--format", "text", cwd=tmp_path) as running:
         assert running.line() == "0"
@@ -208,6 +211,7 @@ def test_follow_shows_what_another_process_appends(growing: timestone.Log, tmp_p
         assert (code, rest, errors) == (130, "", "")
 
 
+@pytest.mark.slow
 def test_follow_from_latest_shows_only_what_comes_and_of_the_topic(
     growing: timestone.Log, tmp_path: Path
 ) -> None:

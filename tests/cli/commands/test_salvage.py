@@ -32,6 +32,7 @@ def test_damaged_store_names_the_lost_offsets_and_the_copy_is_sound(tmp_path: Pa
     assert printed["exit_code"] == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("condition", CONDITIONS)
 def test_the_copy_is_sound_in_every_state(tmp_path: Path, condition: str) -> None:
     make, _, _ = CONDITIONS[condition]

@@ -17,6 +17,8 @@ from tests.support.access import check_modes
 from tests.support.mqtt_clients import RawClient
 from tests.support.terminal import OnTerminal
 
+pytestmark = pytest.mark.slow
+
 NO_FRONTS = """
 import sys
 import timestone_cli.main, timestone_cli.commands.serve

@@ -109,6 +109,7 @@ def test_read_takes_the_url_of_a_bucket(url: str, tmp_path: Path) -> None:
         assert text in done.stderr and done.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_what_is_wrong_is_one_line_and_an_exit_code(url: str, tmp_path: Path) -> None:
     timestone.open(tmp_path / "empty").close()
     nothing = f"file://{tmp_path}/nothing"

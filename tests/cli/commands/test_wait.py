@@ -13,6 +13,7 @@ from tests.cli.processes import timestone as command
 from tests.support.ports import reserved_port
 
 
+@pytest.mark.slow
 def test_address_is_waited_for_until_a_server_listens(tmp_path: Path) -> None:
     with reserved_port() as port:
         address = f"127.0.0.1:{port}"

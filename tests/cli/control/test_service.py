@@ -193,6 +193,7 @@ def test_folder_with_a_long_path_has_a_control_socket(tmp_path: Path) -> None:
         assert server.call("status")["pid"] == os.getpid()
 
 
+@pytest.mark.slow
 def test_socket_of_a_killed_server_is_replaced_by_the_next(tmp_path: Path) -> None:
     serve = ["serve", "--data", "data", "--mqtt", "127.0.0.1:0"]
     with Running(*serve, cwd=tmp_path) as first:

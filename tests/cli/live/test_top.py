@@ -76,6 +76,7 @@ def test_rates_are_printed_once_into_a_pipe(tmp_path: Path) -> None:
     assert lines[-1].startswith("busy ") and not any(line.startswith("idle ") for line in lines)
 
 
+@pytest.mark.slow
 def test_terminal_is_refreshed_until_an_interrupt(tmp_path: Path) -> None:
     with controlled_server(tmp_path / "data") as server, RawClient(server.address) as client:
         client.connect("first")

@@ -40,6 +40,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, st
         yield path, listener["address"].rpartition(":")[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "environment", "stdin", "complaint"),
     [

@@ -50,6 +50,7 @@ def test_what_cannot_be_done_is_one_line_and_changes_nothing(tmp_path: Path) -> 
     assert not (tmp_path / "passwords.new").exists()
 
 
+@pytest.mark.slow
 def test_ctrl_d_in_place_of_a_password_changes_nothing(tmp_path: Path) -> None:
     with OnTerminal([*COMMAND, "passwd", "passwords", "alice"], tmp_path) as terminal:
         terminal.wait_for("Password: ")
@@ -59,6 +60,7 @@ def test_ctrl_d_in_place_of_a_password_changes_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "passwords").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("second", ["hunter2", "hunter3"])
 def test_a_typed_password_is_asked_for_twice_and_never_shown(tmp_path: Path, second: str) -> None:
     with OnTerminal([*COMMAND, "passwd", "passwords", "alice"], tmp_path) as terminal:

@@ -23,6 +23,7 @@ def stored(data: Path, topic: str) -> list[tuple[bytes, int, int]]:
         return [(one.payload, one.qos, one.flags & 1) for one in view.log("mqtt").reader(topics=topic)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "stdin", "payloads"),
     [
@@ -54,6 +55,7 @@ def test_messages_come_from_an_option_a_file_or_standard_input(
     assert stored(data, topic) == [(payload, int(qos), 1) for payload in payloads]
 
 
+@pytest.mark.slow
 def test_lines_are_published_as_they_arrive(server: tuple[Path, str], tmp_path: Path) -> None:
     data, port = server
     with Running("pub", "-p", port, "-t", "slow", "-l", "-q", "1", "-k", "1", cwd=tmp_path) as running:

@@ -29,6 +29,7 @@ def publish(port: str, *messages: Publish) -> None:
         client.flush()
 
 
+@pytest.mark.slow
 def test_messages_are_printed_as_they_arrive(port: str, tmp_path: Path) -> None:
     """The retained one says when the subscription is there."""
     publish(port, Publish("live/a", b"retained", 1, retain=True))
@@ -83,6 +84,7 @@ def test_too_few_messages_in_time_are_a_failure(port: str) -> None:
     assert done.stderr == "timestone sub: 0 of 2 messages came within the time of -W\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_signal_ends_it_between_two_messages(port: str, tmp_path: Path, number: int, code: int) -> None:
     publish(port, Publish("signal", b"x", 1, retain=True))

@@ -92,6 +92,7 @@ def test_only_the_first_count_records_are_formatted(batch: timestone.Batch, name
     )
 
 
+@pytest.mark.slow
 @given(st.text())
 def test_quoted_text_is_json_on_one_line(text: str) -> None:
     quoted = quote(text)

@@ -29,6 +29,7 @@ def onto_full_disk(
         return subprocess.run([*COMMAND, *words], cwd=cwd, env=environment, text=True, timeout=60, **streams)
 
 
+@pytest.mark.slow
 def test_commands_do_their_work_without_standard_streams(tmp_path: Path) -> None:
     (tmp_path / "lines").write_text("one\ntwo\n")
     append, read = ("append", "data", "log"), ("read", "data", "log")
@@ -44,6 +45,7 @@ def test_no_file_gets_the_number_of_a_standard_stream(tmp_path: Path) -> None:
     assert (tmp_path / "numbers").read_text() == "[0, 1, 2]"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize(
     ("words", "program", "code"),

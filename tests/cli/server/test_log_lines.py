@@ -44,6 +44,7 @@ def test_a_json_line_has_the_traceback_in_a_field() -> None:
     assert "ValueError" in document["exception"]
 
 
+@pytest.mark.slow
 def test_serve_writes_one_json_object_a_line_without_a_password(tmp_path: Path) -> None:
     ready = tmp_path / "ready.json"
     options = ["--mqtt", "127.0.0.1:0", "--log-format", "json", "--ready-file", str(ready)]

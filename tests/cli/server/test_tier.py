@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import timestone
 from tests.cli.processes import Running
 from tests.cli.processes import timestone as command
@@ -32,6 +34,7 @@ def test_it_uploads_between_start_and_stop_and_has_figures(tmp_path: Path) -> No
     assert service.status()["running"] == 0
 
 
+@pytest.mark.slow
 def test_serve_uploads_what_it_seals_and_a_second_store_is_refused(tmp_path: Path) -> None:
     url = f"file://{tmp_path}/bucket"
     with Running("serve", "--mqtt", "127.0.0.1:0", "--tier", url, cwd=tmp_path) as running:
@@ -51,6 +54,7 @@ def test_serve_refuses_a_url_before_it_creates_anything(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_serve_without_the_client_of_object_stores_creates_nothing(tmp_path: Path) -> None:
     """It made a store first and exited with 1, so that systemd started it again and again."""
     without = (

@@ -138,6 +138,7 @@ def test_decode_refuses_packets_that_the_specification_forbids(level: int, encod
     assert caught.value.reason == reason
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", [4, 5])
 @given(st.data())
 def test_decode_reverses_encode(level: int, data: st.DataObject) -> None:
@@ -148,6 +149,7 @@ def test_decode_reverses_encode(level: int, data: st.DataObject) -> None:
     assert decode_packet(encoded[0], encoded[place[0] :], level) == packet
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", [3, 4, 5])
 @given(st.data())
 def test_changed_packet_is_decoded_or_refused(level: int, data: st.DataObject) -> None:

@@ -30,6 +30,7 @@ from tests.support.mqtt_kernels import each_kernel
 from tests.support.mqtt_packets import publishes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", [4, 5])
 @given(st.data())
 def test_publishes_are_framed_the_same_in_bulk_and_one_by_one(level: int, data: st.DataObject) -> None:

@@ -58,6 +58,7 @@ def as_packets(run: PublishRun, level: int) -> list[Publish]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", [4, 5])
 @given(st.data())
 def test_scan_takes_a_run_of_publishes(scan: Scan, level: int, data: st.DataObject) -> None:
@@ -68,6 +69,7 @@ def test_scan_takes_a_run_of_publishes(scan: Scan, level: int, data: st.DataObje
     assert run.position == len(encoded)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", [4, 5])
 @given(st.data())
 def test_scan_stops_before_an_incomplete_packet(scan: Scan, level: int, data: st.DataObject) -> None:
@@ -84,6 +86,7 @@ def test_scan_stops_before_an_incomplete_packet(scan: Scan, level: int, data: st
     assert run.position == ends[complete]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", [4, 5])
 @given(st.data())
 def test_scan_agrees_with_the_decoder_on_any_first_packet(

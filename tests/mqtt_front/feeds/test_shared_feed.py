@@ -95,6 +95,7 @@ def numbers(received: list[Publish]) -> list[int]:
     return [int(one.payload) for one in received]
 
 
+@pytest.mark.slow
 def test_message_goes_to_one_member_of_each_group_and_to_plain_subscribers(
     server: MqttServer, level: int
 ) -> None:
@@ -405,6 +406,7 @@ def test_member_is_suspended_and_resumed_when_rules_are_reloaded(tmp_path: Path)
         assert drain(one, 3) == [2, 3, 4]
 
 
+@pytest.mark.slow
 def test_group_delivers_from_several_logs_and_from_the_disk(tmp_path: Path) -> None:
     """A group over two logs, whose records are on the disk only when its members come."""
     routes = (Route(filter="other/#", log="other"),)

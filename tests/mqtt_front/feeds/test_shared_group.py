@@ -106,6 +106,7 @@ def test_group_stays_bounded_when_a_member_keeps_the_first_message(
     assert group.committed == group.seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_every_message_is_acknowledged_once_in_random_histories(members: Members, seed: int) -> None:
     """Members of any size join, acknowledge in any order, and die. What none of them acknowledged comes again; what one

@@ -136,6 +136,7 @@ def test_stalled_exchange_ends_at_its_deadline(guarded: MqttServer, caplog: pyte
     assert "no AUTH in time" in caplog.text
 
 
+@pytest.mark.slow
 def test_auth_is_refused_with_another_method_or_without_an_exchange(guarded: MqttServer) -> None:
     with RawClient(guarded.address, 5) as client:
         scram = ScramClient("sensor", "pencil")

@@ -237,6 +237,7 @@ def calls_counted(server: MqttServer, work: Callable[[], object]) -> int:
     return count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("prefix", "portion", "growth"),
     [

@@ -1,5 +1,7 @@
 """A client that publishes more than is taken takes turns, but only while others publish as well."""
 
+import pytest
+
 from mqtt_front.ingest.fair_share import FIRST_LOOK_S, LOOK_S, LOOKS, TURN_BYTES, TURN_S, FairShare
 from tests.support.manual_loop import ManualLoop
 from tests.support.publishing import Source as Client
@@ -63,6 +65,7 @@ def test_equal_heavy_clients_do_not_take_turns() -> None:
     assert {portion for client in greedy for portion in client.portions} == {0}
 
 
+@pytest.mark.slow
 def test_heavy_client_gets_one_portion_a_turn_beside_others() -> None:
     crowd, greedy, others = Crowd(), Client(), [Client() for _ in range(100_000)]
     crowd.exceed(greedy)
@@ -114,6 +117,7 @@ def test_next_portion_is_not_read_before_the_last_is_settled() -> None:
     assert not greedy.held()
 
 
+@pytest.mark.slow
 def test_many_heavy_clients_share_and_each_gets_its_turn() -> None:
     crowd, greedy, others = Crowd(), [Client() for _ in range(50)], [Client() for _ in range(50_000)]
     crowd.exceed(*greedy)

@@ -33,6 +33,7 @@ def test_functions_of_the_chosen_kernel_are_offered() -> None:
     assert (loops.NAME == "native") is (loops.REASON == "")
 
 
+@pytest.mark.slow
 def test_environment_variable_selects_python() -> None:
     done = subprocess.run(
         [
@@ -62,6 +63,7 @@ def assert_same(twin: Any, native: Any, *arguments: Any) -> Any:
 LIMITS = st.sampled_from([-1, 0, 5, 20, 64, 1 << 20])
 
 
+@pytest.mark.slow
 @needs_native
 @pytest.mark.parametrize("level", [3, 4, 5])
 @given(st.data())
@@ -114,6 +116,7 @@ FORMS = st.none() | st.builds(
 ROWS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 65_535), st.binary(max_size=150)), max_size=12)
 
 
+@pytest.mark.slow
 @needs_native
 @given(st.data(), ROWS, st.dictionaries(st.integers(0, 4), FORMS, max_size=5))
 def test_twins_frame_records_alike(
@@ -139,6 +142,7 @@ def test_twins_frame_records_alike(
     assert_same(frame_records, NATIVE.frame_records, records, first, forms, ids, qos0_from, limit)
 
 
+@pytest.mark.slow
 @needs_native
 @given(
     FORMS.filter(lambda form: form is not None),
@@ -187,6 +191,7 @@ def _publishes(name: bytes, count: int) -> bytes:
     )
 
 
+@pytest.mark.slow
 @needs_native
 def test_nested_scan_does_not_disturb_the_outer_one() -> None:
     ours, others = _publishes(b"a", 9), _publishes(b"others", 9999)

@@ -229,6 +229,7 @@ def test_positions_outside_of_the_buffer_are_refused(new: Kernel) -> None:
             new().take(Source(), bytearray(3), position, end, 4, 1)
 
 
+@pytest.mark.slow
 @needs_native
 @pytest.mark.parametrize("level", [4, 5])
 @settings(max_examples=60)

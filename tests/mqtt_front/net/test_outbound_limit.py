@@ -75,6 +75,7 @@ def test_idle_connections_are_not_examined(monkeypatch: pytest.MonkeyPatch) -> N
     crowd.unsent.tick()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", [4, 5])
 def test_subscribers_that_never_read_are_disconnected_without_loss_for_anyone(
     tmp_path: Path, level: int, caplog: pytest.LogCaptureFixture

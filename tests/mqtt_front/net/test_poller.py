@@ -83,6 +83,7 @@ def pieces(data: bytes, how: str) -> Iterator[bytes]:
         yield data[start:end]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["whole", "byte by byte", "with a tail"])
 @pytest.mark.parametrize("level", [4, 5])
 def test_publishes_are_stored_and_answered_alike_on_every_path(
@@ -115,6 +116,7 @@ def test_publishes_are_stored_and_answered_alike_on_every_path(
         assert status["bytes_received"] == received
 
 
+@pytest.mark.slow
 def test_delayed_reader_gets_all_acknowledgements_in_order(tmp_path: Path, reader: str) -> None:
     """Its socket takes no more at some point: what follows waits behind what waits already."""
     count, rounds = 60_000, 25
@@ -215,6 +217,7 @@ def test_heavy_publisher_takes_turns_without_loss(
         assert stored == [*sent, b"last"]
 
 
+@pytest.mark.slow
 @needs_kernel
 def test_stopped_front_closes_its_poller_and_the_next_one_has_a_new_one(tmp_path: Path) -> None:
     gc.collect()  # loops that earlier tests have left, with their epolls

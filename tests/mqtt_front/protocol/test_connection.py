@@ -279,6 +279,7 @@ def test_properties_become_the_header_block_in_front_of_the_payload() -> None:
     assert [row.payload for row in event.rows()] == [b"plain", b"rich", b"plain"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", [4, 5])
 @given(st.data())
 def test_changed_packets_give_the_same_events_in_any_pieces(level: int, data: st.DataObject) -> None:
@@ -296,6 +297,7 @@ def test_changed_packets_give_the_same_events_in_any_pieces(level: int, data: st
     assert outcomes[0] == outcomes[1] == outcomes[2]
 
 
+@pytest.mark.slow
 @given(st.lists(st.binary(max_size=30), max_size=5))
 def test_random_bytes_give_events_or_a_protocol_error(pieces: list[bytes]) -> None:
     feed(Connection(Inbound(packet_bytes=50)), pieces)

@@ -100,6 +100,7 @@ def round_trip(client: PahoClient, topic: str) -> None:
         assert client.receive() == (topic, payload)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", [4, 5])
 @pytest.mark.parametrize(
     ("name", "transport", "tls"),

@@ -242,6 +242,7 @@ def test_frequently_reconnecting_client_has_one_expiry_entry(parts: Parts) -> No
     assert len(parts.sessions) == 0
 
 
+@pytest.mark.slow
 def test_many_abandoned_sessions_are_reclaimed(parts: Parts) -> None:
     for number in range(20_000):
         visit(parts, f"client-{number}", 60)

@@ -14,6 +14,7 @@ FILTERS = st.tuples(st.lists(LEVELS | st.just("+"), max_size=4), st.booleans()).
 )
 
 
+@pytest.mark.slow
 @given(st.lists(TOPICS, max_size=30), st.lists(TOPICS, max_size=10), FILTERS.filter(bool))
 def test_tree_finds_the_same_topics_as_matching_one_by_one(
     added: list[str], removed: list[str], topic_filter: str
@@ -37,6 +38,7 @@ def test_removed_topic_leaves_no_nodes() -> None:
     assert list(tree.matching("#")) == [] and not tree._root.children
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("topic_filter", ["#", "/".join("+" * 20_001), "/".join("a" * 20_001)])
 def test_deep_topics_need_no_recursion(topic_filter: str) -> None:
     tree = TopicTree()

@@ -69,6 +69,7 @@ def test_a_worker_of_spark_freezes_what_it_has_imported_and_again_when_more_has_
         assert frozen_in(f"ModuleSpec({daemon!r}, None)") == "True False True\n"
 
 
+@pytest.mark.slow
 def test_the_process_that_asks_for_the_schema_collects_nothing_of_what_the_options_have_imported() -> None:
     assert printed_by(SCHEMA.format(spec="ModuleSpec('pyspark.daemon', None)")) == "False\n"
     assert printed_by(SCHEMA.format(spec="None")) == "True\n"

@@ -145,6 +145,7 @@ PIECES = [*b'{"seq":1} {"seq":2} { } [ ] , " \\ "seq":3 "a": {} //'.split(), b"\
 pieces = st.sampled_from(PIECES)
 
 
+@pytest.mark.slow
 @given(payloads=st.lists(st.lists(pieces, max_size=5).map(b"".join), max_size=8))
 def test_no_payload_has_a_say_in_the_row_of_another(payloads: list[bytes]) -> None:
     """Parsed as one text, or each alone: the same."""

@@ -186,6 +186,7 @@ def test_there_is_one_keeper_and_it_needs_a_store_and_space(tmp_path: Path) -> N
     assert files(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_a_keeper_that_is_killed_leaves_nothing_half(tmp_path: Path) -> None:
     fill(tmp_path, 20_000, segment_entries=2000)
     chance = random.Random(7)

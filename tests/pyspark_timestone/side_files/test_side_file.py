@@ -47,6 +47,7 @@ def test_rows_are_the_records_with_the_columns_of_the_source(tmp_path: Path) -> 
     assert rows[4]["headers"] == [{"key": "k", "value": b"\x00\xff"}, {"key": "k", "value": b""}]
 
 
+@pytest.mark.slow
 def test_row_groups_have_the_bounds_of_offset_and_time(tmp_path: Path) -> None:
     fill(tmp_path / "data", 300_000, segment_entries=1_000_000)
     with timestone.view(tmp_path / "data") as view:

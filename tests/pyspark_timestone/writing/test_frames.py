@@ -81,6 +81,7 @@ rows = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(rows=rows, first=st.integers(0, 5))
 def test_rows_come_through_as_they_are_also_out_of_a_slice(rows: list[Row], first: int) -> None:
     batch = batch_of(rows).slice(first)

@@ -333,6 +333,7 @@ def test_damaged_name_is_skipped_without_reading_the_file_again(path: Path) -> N
     topics.close()
 
 
+@pytest.mark.slow
 def test_random_bytes_behind_the_last_name_are_a_torn_tail_found_quickly(path: Path) -> None:
     """A megabyte of noise, as a file system may leave behind a size that was written before its data."""
     fill(path, ["a", "b"])
@@ -379,6 +380,7 @@ def test_sync_flushes_only_what_is_not_yet_flushed(path: Path) -> None:
     topics.close()
 
 
+@pytest.mark.slow
 @given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="+#\0"), min_size=1), unique=True))
 def test_any_valid_names_are_read_back(names: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -85,6 +85,7 @@ def test_unset_environment_variable_keeps_the_compiled_kernel(value: str) -> Non
     assert name_in_a_new_process(TIMESTONE_PURE=value) == "native|"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", ["timestone", "mqtt_front"])
 def test_development_mode_reports_the_kernel_of_the_first_import(package: str) -> None:
     def reported(program: str, *options: str) -> str:
@@ -191,6 +192,7 @@ def pieces_of(draw: st.DrawFn, payloads: list[bytes]) -> tuple[bytes, ...]:
     return tuple(pieces)
 
 
+@pytest.mark.slow
 @needs_native
 @given(st.data(), PAYLOADS)
 def test_twins_make_the_same_entries_of_valid_batches(data: st.DataObject, payloads: list[bytes]) -> None:

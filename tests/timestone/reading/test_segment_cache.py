@@ -33,6 +33,7 @@ def held(folder: Path) -> list[int]:
     return [int(Path(name).stem) for name in open_below(folder) if name.endswith(".segment")]
 
 
+@pytest.mark.slow
 def test_only_the_most_recently_read_segments_stay_open(
     segments: list[Segment], open_segments: SegmentCache, quick_directory: Path
 ) -> None:
@@ -45,6 +46,7 @@ def test_only_the_most_recently_read_segments_stay_open(
     open_segments.clear()
 
 
+@pytest.mark.slow
 def test_evicted_segment_is_closed_and_can_be_opened_again(
     segments: list[Segment], open_segments: SegmentCache, quick_directory: Path
 ) -> None:

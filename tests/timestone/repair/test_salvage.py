@@ -372,6 +372,7 @@ def provable(sound: Specimen, bad: dict[Path, set[int]]) -> set[int]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("closed", [True, False])
 def test_all_undamaged_records_are_saved_and_no_others(patient: Patient, closed: bool) -> None:
     seed = run_seed(f"salvage {closed}")

@@ -370,6 +370,7 @@ def test_full_disk_ends_a_pass_and_the_next_one_completes_it(place: Place) -> No
     assert len(check(log, place.appended)) == 1
 
 
+@pytest.mark.slow
 def test_random_histories_keep_their_last_states(quick_directory: Path) -> None:
     for seed in range(6):
         rng = random.Random(seed)

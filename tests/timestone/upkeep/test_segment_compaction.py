@@ -32,6 +32,7 @@ def compacted(folder: Path, segment: Segment, removed: list[int]) -> Segment:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "removed", [[], [0], [5], [1], [2, 3], [0, 2, 4], [1, 3, 5], [0, 1, 2, 3, 4], [0, 1, 2, 3, 4, 5]]
 )

@@ -7,6 +7,7 @@ from mqtt_front.security.passwords.password_hash import BadHash
 REFERENCE = "$argon2id$v=19$m=65536,t=2,p=1$c29tZXNhbHQ$CTFhFdXPJO1aFaMaO6Mm5c8y7cJHAph8ArZWb2GRPPc"
 
 
+@pytest.mark.slow
 def test_hash_agrees_with_the_reference_implementation() -> None:
     assert Argon2id(REFERENCE).verify(b"password")
     assert not Argon2id(REFERENCE).verify(b"differentpassword")
