@@ -282,10 +282,11 @@ class MqttFront:
 
 
 def _check_room(settings: MqttSettings, log: str, config: LogConfig) -> None:
-    if config.record_bytes < settings.packet_bytes + HEADER_BLOCK_BYTES_MAX:
+    needed = settings.packet_bytes + HEADER_BLOCK_BYTES_MAX
+    if config.record_bytes < needed:
         raise ValueError(
-            f"packet_bytes is {settings.packet_bytes}, but log {log} takes records of "
-            f"{config.record_bytes} bytes, of which up to {HEADER_BLOCK_BYTES_MAX} may be headers"
+            f"invalid record_bytes of log {log}: expected at least {needed} (packet_bytes {settings.packet_bytes} "
+            f"and headers), got {config.record_bytes}"
         )
 
 

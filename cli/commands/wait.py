@@ -50,11 +50,16 @@ def _listens(host: str, port: int) -> bool:
 
 
 def _wrote(file: Path) -> bool:
-    """Return whether a server that lives has written its ready file. A killed one leaves the file behind."""
+    """Return whether a server that lives has written its ready file. A killed one leaves the file behind.
+    Raises UsageError for a folder."""
     try:
         os.kill(int(json.loads(file.read_bytes())["pid"]), 0)
     except PermissionError:
         return True  # the process of another user
+    except IsADirectoryError:
+        raise UsageError(
+            f"invalid SERVER {str(file)!r}: expected HOST:PORT or the file of --ready-file, got a folder"
+        ) from None
     except (OSError, ValueError, KeyError, TypeError):
         return False
     return True

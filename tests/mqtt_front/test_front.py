@@ -35,7 +35,7 @@ def test_packet_limit_must_fit_the_record_limit_of_the_log(tmp_path: Path) -> No
     small = LogConfig(record_bytes=1000)
     with (
         timestone.open(tmp_path / "data", log=small) as store,
-        pytest.raises(ValueError, match="log mqtt takes records of 1000 bytes"),
+        pytest.raises(ValueError, match=r"invalid record_bytes of log mqtt: .*, got 1000"),
         mqtt_server(tmp_path, store=store),
     ):
         pass

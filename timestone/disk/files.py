@@ -13,9 +13,10 @@ import fcntl
 import functools
 import mmap
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from types import TracebackType
 from typing import TypeAlias, cast
 
 from timestone.disk import access
@@ -300,17 +301,39 @@ class Files:
             self.write_all(target, piece, at - start)
             at += len(piece)
 
-    @contextmanager
-    def new_file(self, path: Path) -> Iterator[int]:
+    def new_file(self, path: Path) -> "NewFile":
         """Create a file for the block to write to, flushed at its end; none is left on an error. The caller syncs
         the directory."""
-        fd = self.create(path)
+        return NewFile(self, path)
+
+
+class NewFile:
+    """The context of `Files.new_file`.
+
+    Not a generator: an interrupt on entering would leave it suspended, and it would remove the file when the exception
+    is forgotten, by which time another writer may have the name. Here such an interrupt leaves the file."""
+
+    __slots__ = ("_fd", "_files", "_path")
+
+    def __init__(self, files: Files, path: Path) -> None:
+        self._files = files
+        self._path = path
+
+    def __enter__(self) -> int:
+        self._fd = self._files.create(self._path)
+        return self._fd
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         try:
-            yield fd
-            self.fdatasync(fd)
-        except BaseException:
-            with suppress(OSError):  # the first error is the one to report
-                self.unlink(path)
+            if error is None:
+                self._files.fdatasync(self._fd)
+        except BaseException as failed:
+            error = failed
             raise
         finally:
-            self.close(fd)
+            if error is not None:
+                with suppress(OSError):  # the first error is the one to report
+                    self._files.unlink(self._path)
+            self._files.close(self._fd)

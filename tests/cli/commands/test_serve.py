@@ -265,7 +265,12 @@ def test_file_environment_and_options_are_read(tmp_path: Path, line_front: dict[
             64,
             "mqtt: nowhere.pem: No such file or directory",
         ),
-        (["--mqtt-packet-bytes", "64 MiB"], "", 64, "mqtt: packet_bytes is 67108864, but log mqtt takes"),
+        (
+            ["--mqtt-packet-bytes", "64 MiB"],
+            "",
+            64,
+            "mqtt: invalid record_bytes of log mqtt: expected at least 67174399",
+        ),
         (["--metrics", "0.0.0.0:0"], "", 64, "metrics = 0.0.0.0:0 can be read from other machines"),
     ],
 )
@@ -300,7 +305,7 @@ def test_packets_have_to_fit_into_a_log_that_exists(tmp_path: Path) -> None:
         store.log("mqtt", config=timestone.LogConfig(record_bytes=1000))
     done = command("serve", "--mqtt", "127.0.0.1:0", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (64, "")
-    assert "packet_bytes is 1048576, but log mqtt takes records of 1000 bytes" in done.stderr
+    assert "invalid record_bytes of log mqtt: expected at least 1114111 (packet_bytes 1048576" in done.stderr
 
 
 def test_an_address_in_use_is_one_line_that_names_it(tmp_path: Path, line_front: dict[str, str]) -> None:

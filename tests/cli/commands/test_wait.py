@@ -51,6 +51,15 @@ def test_server_that_does_not_come_is_one_line_and_exit_code_1(tmp_path: Path) -
     assert (done.returncode, done.stderr) == (1, f"timestone wait: {address} is not ready after 0.1 s\n")
 
 
+def test_a_folder_is_no_server(tmp_path: Path) -> None:
+    done = command("wait", str(tmp_path))
+    expected = f"invalid SERVER '{tmp_path}': expected HOST:PORT or the file of --ready-file, got a folder"
+    assert (done.returncode, done.stderr) == (
+        64,
+        f"timestone wait: {expected}\n",
+    )
+
+
 @pytest.mark.parametrize("words", [("127.0.0.1:port",), ("127.0.0.1:1883", "--timeout", "soon")])
 def test_wrong_usage_is_reported_at_once(words: tuple[str, ...]) -> None:
     assert command("wait", *words).returncode == 64

@@ -1,6 +1,7 @@
 """The contract of `Files`, which its twins keep as well."""
 
 import errno
+import gc
 import os
 import time
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.faulty_files import FaultyFiles
+from tests.support.interruption import interrupted_at
 from tests.support.recording_files import RecordingFiles
 from timestone.disk.files import Files
 
@@ -375,6 +377,20 @@ def test_new_file_is_removed_when_it_cannot_be_written(path: Path, operation: st
     with pytest.raises(OSError, match="No space"):
         files.write_file(path, b"content")
     assert path.exists(), "the first error is reported"
+
+
+def test_interrupted_new_file_is_not_removed_later_when_another_has_its_name(tmp_path: Path) -> None:
+    files, path = Files(), tmp_path / "file"
+    point, error = 1, interrupted_at(1, lambda: files.write_file(path, b"interrupted"))
+    while error is not None:
+        path.write_bytes(b"later")
+        error = None
+        gc.collect()
+        assert path.read_bytes() == b"later", f"interrupted at point {point}"
+        path.unlink()
+        point += 1
+        error = interrupted_at(point, lambda: files.write_file(path, b"interrupted"))
+    assert point > 10
 
 
 def test_directories_are_made_from_the_top_each_durable_before_the_next(quick_directory: Path) -> None:

@@ -9,12 +9,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
 
 from tests.support.faulty_files import FaultyFiles
+from tests.support.interruption import interrupted_at
 from tests.support.power_loss import Disk, Loss
 from tests.support.recording_files import RecordingFiles, Renamed
 from timestone.disk.files import Files
@@ -499,35 +499,13 @@ def test_power_loss_never_leaves_a_new_index_with_the_segment_that_it_did_not_re
             shutil.rmtree(image)
 
 
-class Interrupted(KeyboardInterrupt):
-    """The interrupt of this test: a real one ends the test run."""
-
-
-def interrupted_at(point: int, folder: Path) -> Interrupted | None:
-    """Return what interrupts the creation of a segment at the n-th call or return of a function; None if it has fewer
-    of them."""
-    left = point
-
-    def look(frame: FrameType, event: str, argument: object) -> None:
-        nonlocal left
-        left -= event in ("call", "return", "c_return")
-        if left == 0:
-            sys.setprofile(None)
-            raise Interrupted
-
-    sys.setprofile(look)
-    try:
-        writer = SegmentWriter(Files(), folder, HEADER)
-        sys.setprofile(None)
-    except Interrupted as error:
-        return error
-    writer.close()
-    return None
-
-
 def test_interrupted_creation_removes_no_file_of_a_later_writer(tmp_path: Path) -> None:
     """The files of the writer that came after it were gone once the exception was forgotten."""
-    point, error = 1, interrupted_at(1, tmp_path)
+
+    def create() -> None:
+        SegmentWriter(Files(), tmp_path, HEADER).close()
+
+    point, error = 1, interrupted_at(1, create)
     while error is not None:
         later = SegmentWriter(Files(), tmp_path, HEADER)
         error = None
@@ -536,5 +514,5 @@ def test_interrupted_creation_removes_no_file_of_a_later_writer(tmp_path: Path) 
         later.close()
         segment_writer.remove_unborn(Files(), later.index_path, later.segment_path)
         point += 1
-        error = interrupted_at(point, tmp_path)
+        error = interrupted_at(point, create)
     assert point > 50
