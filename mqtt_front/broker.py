@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import Any, ClassVar, TypeVar
 
+from mqtt_front import client_list
 from mqtt_front.codec import packets
 from mqtt_front.delivery.delivery import Delivery
 from mqtt_front.delivery.system_topics import SystemTopics
@@ -44,6 +45,7 @@ from mqtt_front.stored_state import StoredState
 from timestone import __version__
 from timestone.config import Ack
 from timestone.disk.steady_clock import SteadyClock
+from timestone.fronts import Report
 
 Value = TypeVar("Value")
 MAXIMUM_QOS = 2
@@ -80,6 +82,9 @@ def _call_all(calls: list[Callable[[], None]]) -> None:
 
 class Broker:
     """Parts of a front and their wiring."""
+
+    report: Report | None = None
+    """Takes what happens to clients, for the log of events."""
 
     def __init__(
         self,
@@ -228,6 +233,9 @@ class Broker:
     def departed(self, link: ClientProtocol) -> None:
         """Handle a closed socket."""
         self.connections.remove(link)
+        if self.report is not None and link.began_us:
+            ended = {"reason": link.ended_by, "counts": link.traffic._asdict()}
+            self.report("disconnected", {**client_list.facts(link), **ended})
 
     def closing(self, link: ClientProtocol, *, linger: bool) -> bool:
         """Note that a socket will be closed: see `Connections.closing`."""
@@ -254,6 +262,7 @@ class Broker:
                     self.throttled_log.warn(f"refused {limit} {link.address}", f"{link!r} refused: {how}")
             return
         self.counts.ended[reason] += 1
+        link.ended_by = reason
         self.log.log(level, "%r disconnected: %s", link, how)
         session.client = None
         session.detach()

@@ -36,21 +36,28 @@ def disconnect(connections: Connections, now: int, client_id: str, user: str | N
     return ended
 
 
+def facts(link: ClientProtocol) -> dict[str, Any]:
+    """Return the facts of a client that stay the same while it is connected."""
+    return {
+        "connection": link.number,
+        "client": link.client_id,
+        "user": None if link.identity is None else link.identity.user,
+        "address": link.peer,
+        "transport": link.protocol,
+        "mqtt": _LEVELS[link.level],
+        "connected_us": link.began_us,
+    }
+
+
 def _is_client(link: ClientProtocol) -> bool:
     return link.connected and not link.closing and link.session is not None
 
 
 def _row(link: ClientProtocol, now: int) -> dict[str, Any]:
-    session, identity = link.session, link.identity
-    assert session is not None and identity is not None
+    session = link.session
+    assert session is not None
     return {
-        "connection": link.number,
-        "client": link.client_id,
-        "user": identity.user,
-        "address": link.peer,
-        "transport": link.protocol,
-        "mqtt": _LEVELS[link.level],
-        "connected_us": link.began_us,
+        **facts(link),
         "idle_s": int((now - link.last_seen) * TICK_S),
         "subscriptions": len(session.subscriptions),
         **link.traffic._asdict(),

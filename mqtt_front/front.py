@@ -21,6 +21,8 @@ from mqtt_front.security.sources import Sources, read_sources
 from mqtt_front.settings import MqttSettings
 from timestone.address import shown_address
 from timestone.config import Ack, LogConfig, StoreConfig
+from timestone.format.names import is_server_log
+from timestone.fronts import Report
 from timestone.metrics.metric import Metric
 from timestone.record import HEADER_BLOCK_BYTES_MAX
 from timestone.store import Store
@@ -71,6 +73,8 @@ class MqttFront:
         # A bucket that does not answer holds up nothing that is read from the disk.
         self._remote_executor = ThreadPoolExecutor(_READ_THREADS, "mqtt-bucket")
         self._broker: Broker | None = None
+        self._report: Report | None = None
+        self._final: Sequence[Metric] = ()
         self._listeners: list[Listener] = []
         self._saving: asyncio.Task[None] | None = None
 
@@ -95,6 +99,7 @@ class MqttFront:
             steady=self._store.steady_clock,
             log=self._log,
         )
+        broker.report = self._report
         broker.poll(loop)
         await loop.run_in_executor(self._save_executor, broker.state.load)
         broker.wills.publish_due()
@@ -152,6 +157,7 @@ class MqttFront:
             _check_room(settings, log.name, log.config)
         routes = [(route.filter, names.index(route.log)) for route in settings.routes]
         shares = Shares(settings.user_share_percent, users=settings.knows_users)
+        own = [one for one in self._store.log_names(server=True) if is_server_log(one[0])]
         return Router(
             logs,
             routes,
@@ -159,6 +165,7 @@ class MqttFront:
             topic_bytes=settings.topic_bytes,
             shares=shares,
             owner_topic_count=settings.client_topic_count,
+            server_logs=[self._store.log(*one) for one in own],
         )
 
     async def _save_now_and_then(self, broker: Broker) -> None:
@@ -197,6 +204,7 @@ class MqttFront:
         self._remote_executor.shutdown(wait=False, cancel_futures=True)
         self._save_executor.shutdown(wait=False)
         self._login_executor.shutdown(wait=False, cancel_futures=True)
+        self._final = metrics(broker)
         self._broker = None
 
     async def _until(self, done: Callable[[], bool], within_s: float = _SETTLE_S) -> None:
@@ -228,8 +236,12 @@ class MqttFront:
         return {"address": addresses[0], "listeners": listeners, "ack": self._ack.value, **counts}
 
     def metrics(self) -> Sequence[Metric]:
-        """Return the metrics of the front; none while it does not run."""
-        return [] if self._broker is None else metrics(self._broker)
+        """Return the metrics of the front: none before it runs, the final ones afterwards."""
+        return self._final if self._broker is None else metrics(self._broker)
+
+    def report_to(self, report: Report) -> None:
+        """Report clients that connect and connections that end. Call it before `start`."""
+        self._report = report
 
     def clients(self, after: int, limit: int) -> Sequence[Mapping[str, Any]]:
         """Return facts and figures of connected clients by connection number, those above `after`."""

@@ -8,7 +8,7 @@ from timestone.address import parse_address
 from timestone.config import KIB, MIB, Ack
 from timestone.declared import Declared, setting
 from timestone.filters import validate_filter
-from timestone.format.names import validate_log_name
+from timestone.format.names import validate_target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +21,7 @@ class Route:
     def __post_init__(self) -> None:
         """Raises ValueError for an invalid filter or name."""
         validate_filter(self.filter)
-        validate_log_name(self.log)
+        validate_target(self.log)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,7 +279,7 @@ class MqttSettings(SecuritySettings):
         if self.ack is not None:
             object.__setattr__(self, "ack", Ack(self.ack))
         Declared.__post_init__(self)
-        validate_log_name(self.default_log)
+        validate_target(self.default_log)
         if self.listen is not None:
             parse_address(self.listen, setting="listen")
         if self.device_topics is not None:

@@ -19,9 +19,8 @@ def is_caught_up(source: SourceConfig, tables: SourceOffset) -> bool:
         return not source.logs or key.log in source.logs
 
     with timestone.view(source.path) as store:
-        logs = {
-            key: store.log(*key) for key in map(LogPartition._make, store.log_names()) if is_selected(key)
-        }
+        known = map(LogPartition._make, store.log_names(server=bool(source.logs)))
+        logs = {key: store.log(*key) for key in known if is_selected(key)}
         missing = {*filter(is_selected, tables.positions)} - logs.keys()
         missing_names = {*source.logs} - {key.log for key in logs}
         return (

@@ -123,7 +123,7 @@ def _positions(config: PipelineConfig, progress: Progress) -> list[PartitionStat
     ends: dict[LogPartition, int] = {}
     try:
         with timestone.view(config.source.path) as store:
-            for key in map(LogPartition._make, store.log_names()):
+            for key in map(LogPartition._make, store.log_names(server=bool(config.source.logs))):
                 if not config.source.logs or key.log in config.source.logs:
                     ends[key] = store.log(*key).synced_offset
     except (OSError, timestone.TimestoneError):

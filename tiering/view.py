@@ -78,9 +78,8 @@ class BucketView(StoreView):
         """What was fetched of segments, and what is in the cache."""
         return self.fetched.status()
 
-    def log_names(self) -> list[tuple[str, int]]:
-        """Name and partition of each log that has a manifest, sorted. Raises StoreClosed, BucketError."""
-        self._check_open()
+    def _listed(self) -> list[tuple[str, int]]:
+        """Return name and partition of each log that has a manifest, sorted. Raises BucketError."""
         return listed_logs(self.bucket)
 
     def log_as_of(self, name: str, partition: int, state: str | None) -> LogView:

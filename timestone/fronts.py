@@ -4,7 +4,7 @@ Fronts are found through the entry point group `timestone.fronts`; the engine kn
 creates a front with the open store and the settings of the front, and starts it on its event loop."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from timestone.config import LogConfig, StoreConfig
@@ -38,7 +38,7 @@ class Front(Protocol):
         """Return lines for the start message: addresses, ack level, important limits."""
 
     def status(self) -> dict[str, Any]:
-        """Return counters and gauges by name, ready for JSON."""
+        """Return counters and gauges by name, ready for JSON; also before `start` and after `stop`."""
 
 
 @runtime_checkable
@@ -65,8 +65,20 @@ class Measured(Protocol):
     """Part of a server with metrics of known kinds: a front, or the tier."""
 
     def metrics(self) -> Sequence[Metric]:
-        """Return the current metrics, with names that begin behind `timestone_<name of the part>_`. Called in the
-        event loop: without a look at the disk."""
+        """Return the current metrics, with names that begin behind `timestone_<name of the part>_`; after `stop` the
+        final ones. Called in the event loop: without a look at the disk."""
+
+
+Report = Callable[[str, Mapping[str, Any]], None]
+"""Takes the name of an event and its facts, ready for JSON. Called in the event loop; returns at once."""
+
+
+@runtime_checkable
+class Reporting(Protocol):
+    """Front that reports when a client connects and when its connection has ended."""
+
+    def report_to(self, report: Report) -> None:
+        """Report from now on. The event `disconnected` has the final counts of the connection as `counts`."""
 
 
 @runtime_checkable

@@ -186,19 +186,21 @@ class Store:
             self._deleted_durations.add(log.counts)
             self._try_to_remove_deleted_logs()
 
-    def log_names(self) -> list[tuple[str, int]]:
-        """Return name and partition of each log, sorted. Raises StoreClosed."""
+    def log_names(self, *, server: bool = False) -> list[tuple[str, int]]:
+        """Return name and partition of each log, sorted; with `server`, also of those that a server writes about
+        itself (`timestone.…`). Raises StoreClosed."""
         self._check_open()
-        return sorted(self._logs)
+        return sorted(log for log in self._logs if server or not names.is_server_log(log[0]))
 
     def durations(self) -> Durations:
-        """Return how long writes and flushes took since the store was opened, in all logs together."""
+        """Return how long writes and flushes took since the store was opened, but for the server's own logs."""
         total = Durations()
         with self._logs_lock:
             total.writes.add(self._deleted_durations.writes)
             total.flushes.add(self._deleted_durations.flushes)
-            for log in self._logs.values():
-                total.add(log.counts)
+            for (name, _), log in self._logs.items():
+                if not names.is_server_log(name):
+                    total.add(log.counts)
         return total
 
     def readers(self) -> dict[ReaderId, Commitment]:

@@ -94,9 +94,12 @@ class StoreView:
         if self._closed:
             raise StoreClosed(f"the view of {self.path} is closed")
 
-    def log_names(self) -> list[tuple[str, int]]:
-        """Return name and partition of each existing log, sorted. Raises StoreClosed."""
+    def log_names(self, *, server: bool = False) -> list[tuple[str, int]]:
+        """Return the logs, sorted; with `server`, also those that a server writes about itself. Raises StoreClosed."""
         self._check_open()
+        return [log for log in self._listed() if server or not names.is_server_log(log[0])]
+
+    def _listed(self) -> list[tuple[str, int]]:
         return listed_logs(self.files, self.path, self._is_made)
 
     def log_as_of(self, name: str, partition: int, state: str | None) -> "LogView":
@@ -120,7 +123,7 @@ class StoreView:
             return view
 
     def _open_log_locked(self, name: str, partition: int) -> "LogView":
-        if (name, partition) not in self.log_names():
+        if (name, partition) not in self.log_names(server=True):
             raise UnknownLog(names.log_folder(name, partition), self.folders())
         view = LogView(self, name, partition)
         if self.history_of is not None:

@@ -22,7 +22,7 @@ from timestone.commit.submission import Submission
 from timestone.config import Ack
 from timestone.errors import RecordTooLarge
 from timestone.filters import validate_topic
-from timestone.format.names import validate_log_name
+from timestone.format.names import validate_target
 from timestone.kernel.entries import NO_TOPIC
 from timestone.log import Log
 from timestone.writing.write_batch import WriteBatch
@@ -62,7 +62,7 @@ Store and log are created when missing. A store has one owner: while
 
 
 def _log_name(text: str) -> str:
-    validate_log_name(text)
+    validate_target(text)
     return text
 
 

@@ -77,7 +77,7 @@ def command(
         raise UsageError("--partition needs the name of a log")
     given = _given(changes)
     with closing(view_store(directory)) as view:
-        logs = view.log_names()
+        logs = view.log_names(server=True)
         if log is not None:
             logs = [(log, number) for number in known_partitions(view, log, partition)]
     configs = settings_of_logs(directory)

@@ -123,7 +123,8 @@ def _chosen(view: StoreView, name: str, log: str | None) -> list[ReaderId]:
 
 
 def _logs(view: StoreView, log: str | None) -> list[tuple[str, int]]:
-    chosen = [one for one in view.log_names() if log is None or log in (one[0], log_folder(*one))]
+    known = view.log_names(server=log is not None)
+    chosen = [one for one in known if log is None or log in (one[0], log_folder(*one))]
     if log is not None and not chosen:
         raise UnknownLog(log, tuple(log_folder(*one) for one in view.log_names()))
     return chosen

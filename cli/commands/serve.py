@@ -36,9 +36,11 @@ from ..input.log_names import check_new_store
 from ..input.parameters import FILE
 from ..output.text import fitted
 from ..process.version import kernels_line, timestone_version
+from ..server.collection import Collection
+from ..server.figures import Figures
 from ..server.fronts import installed_fronts
 from ..server.log_lines import log_to_standard_error
-from ..server.metrics import Counted, MetricsPage
+from ..server.metrics import MetricsPage
 from ..server.server import Server, Service
 from ..server.service_manager import ServiceManager
 from ..settings.options import given_texts, setting_options
@@ -144,9 +146,12 @@ def command(config: Path | None, **given: Any) -> None:
     except BaseException:
         store.close()
         raise
-    page = _metrics_page(store, [*running, *tiers], own)
+    collection = Collection(store, [*running, *tiers])
+    page = None if own.metrics_address is None else MetricsPage(collection, *own.metrics_address)
     control = ControlService(store, [*running, *tiers])
-    services: list[Service] = [*tiers, *running, *([] if page is None else [page]), control]
+    # The figures first, so that they end last: they have what clients did until the end.
+    figures = [Figures(collection, own.metrics_interval_ms)] if own.metrics_interval_ms else []
+    services: list[Service] = [*figures, *tiers, *running, *([] if page is None else [page]), control]
     server = Server(store, services, stop_timeout_s=own.stop_timeout_ms / 1000)
     keep_freed_memory(_KEPT_BYTES)
     try:
@@ -219,10 +224,6 @@ def _tiers(store: Store, config: TierConfig, bucket: "Bucket | None") -> "list[T
         return [TierService(StoreTier(store, config, bucket=bucket))]
     except TieringError as error:
         raise CommandError(f"tier: {error}") from error
-
-
-def _metrics_page(store: Store, parts: Sequence[Counted], own: ServeSettings) -> MetricsPage | None:
-    return None if own.metrics_address is None else MetricsPage(store, parts, *own.metrics_address)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

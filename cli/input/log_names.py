@@ -28,7 +28,7 @@ def open_log(view: StoreView, name: str, partition: int) -> LogView:
 def known_partitions(view: StoreView, name: str, partition: int | None = None) -> list[int]:
     """Return the partitions of a log, or the requested one. Raises CommandError with the nearest name if there is none.
     Opens no log."""
-    known = view.log_names()
+    known = view.log_names(server=True)
     partitions = [number for log, number in known if log == name]
     if partitions and partition is None:
         return partitions

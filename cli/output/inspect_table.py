@@ -7,6 +7,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from timestone.format.names import is_server_log
 from timestone.recovery.segment_report import State
 from timestone.repair.inspection_report import LogReport, ReaderReport, SegmentReport, StoreReport
 
@@ -54,21 +55,30 @@ def _print_sentences(console: Console, sentences: Sequence[str]) -> None:
 def _print_report(console: Console, report: StoreReport, *, segments: bool) -> None:
     owner = "not owned by any process" if report.owner_pid is None else f"owned by process {report.owner_pid}"
     owner = report.owner or owner
-    console.print(f"{report.path}: {format_count(len(report.logs), 'log')}, {owner}")
+    own = [log for log in report.logs if is_server_log(log.log)]
+    others = [log for log in report.logs if not is_server_log(log.log)]
+    console.print(f"{report.path}: {format_count(len(others), 'log')}, {owner}")
     if segments:
-        for log in report.logs:
+        for log in [*others, *own]:
             _print_log(console, log)
-    elif report.logs:
-        console.print()
-        table = _logs(report.logs, wide=True)
-        if not fits(console, table, indent=_INDENT[-1]):
-            table = _logs(report.logs, wide=False)
-        console.print(Padding(table, _INDENT, expand=False))
+    else:
+        for logs, about in ((others, ""), (own, "written by the server about itself:")):
+            _print_logs(console, logs, about)
     if report.readers:
         console.print()
         console.print(Padding(_readers(report.readers), _INDENT, expand=False))
     _print_sentences(console, list(explanations(report)))
     console.print(f"\n{verdict(report)}")
+
+
+def _print_logs(console: Console, logs: Sequence[LogReport], about: str) -> None:
+    if not logs:
+        return
+    console.print(f"\n{about}" if about else "")
+    table = _logs(logs, wide=True)
+    if not fits(console, table, indent=_INDENT[-1]):
+        table = _logs(logs, wide=False)
+    console.print(Padding(table, _INDENT, expand=False))
 
 
 def _print_log(console: Console, log: LogReport) -> None:

@@ -5,7 +5,7 @@ docs/decisions/0038-metrics-text.md says why no library does this."""
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from timestone.metrics.histogram import BOUNDS_S, Histogram
-from timestone.metrics.metric import Metric
+from timestone.metrics.metric import Metric, series_name
 
 OPENMETRICS_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 PLAIN_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -45,12 +45,11 @@ def exposition(metrics: Iterable[Metric], *, openmetrics: bool) -> str:
 
 
 def _lines(one: Metric, *, openmetrics: bool) -> Iterator[str]:
-    suffix = {"counter": "_total", "info": "_info"}.get(one.kind, "")
     kind: str
     if openmetrics:
         family, kind, help_ = one.name, one.kind, one.help.translate(_ESCAPES)
     else:
-        family, help_ = one.name + suffix, one.help.translate(_HELP_ESCAPES)
+        family, help_ = one.name + one.suffix, one.help.translate(_HELP_ESCAPES)
         kind = {"info": "gauge", "unknown": "untyped"}.get(one.kind, one.kind)
     yield f"# HELP {family} {help_}"
     yield f"# TYPE {family} {kind}"
@@ -61,21 +60,15 @@ def _lines(one: Metric, *, openmetrics: bool) -> Iterator[str]:
         if isinstance(value, Histogram):
             yield from _histogram_lines(one.name, labels, value)
         else:
-            yield f"{one.name}{suffix}{_label_set(labels)} {value}"
+            yield f"{series_name(one.name + one.suffix, labels)} {value}"
 
 
 def _histogram_lines(name: str, labels: Mapping[str, str], histogram: Histogram) -> Iterator[str]:
     counts = histogram.cumulative()
     for bound, count in zip(_BOUNDS, counts, strict=True):
-        yield f"{name}_bucket{_label_set({**labels, 'le': bound})} {count}"
-    yield f"{name}_count{_label_set(labels)} {counts[-1]}"
-    yield f"{name}_sum{_label_set(labels)} {histogram.sum_ns / 1e9}"
-
-
-def _label_set(labels: Mapping[str, str]) -> str:
-    if not labels:
-        return ""
-    return "{" + ",".join([f'{name}="{text.translate(_ESCAPES)}"' for name, text in labels.items()]) + "}"
+        yield f"{series_name(name + '_bucket', {**labels, 'le': bound})} {count}"
+    yield f"{series_name(name + '_count', labels)} {counts[-1]}"
+    yield f"{series_name(name + '_sum', labels)} {histogram.sum_ns / 1e9}"
 
 
 def named(part: str, metrics: Sequence[Metric]) -> list[Metric]:

@@ -4,20 +4,15 @@ they need.
 Which metrics there are is up to the fronts, the tier and the store."""
 
 import asyncio
-import logging
 import os
 from collections.abc import Sequence
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar
 
 from timestone.address import shown_address
-from timestone.fronts import Measured
-from timestone.metrics.metric import Metric, metric
-from timestone.store import Store
 
-from .exposition import OPENMETRICS_TYPE, PLAIN_TYPE, exposition, named, wants_openmetrics
+from .collection import Collection
+from .exposition import OPENMETRICS_TYPE, PLAIN_TYPE, exposition, wants_openmetrics
 from .health import Checks, Health, report
-from .process_metrics import LoopWatch, process_metrics
-from .store_metrics import store_metrics
 
 PATH, LIVE_PATH, READY_PATH = "/metrics", "/health/live", "/health/ready"
 _PATHS = f"the metrics are at {PATH}, the health is at {LIVE_PATH} and {READY_PATH}\n"
@@ -27,15 +22,6 @@ _REQUEST_S = 10
 _MOST_AT_ONCE = 100
 """Open requests; beyond that, the oldest is closed. One or two Prometheus servers connect: other clients must not keep
 them out, or take the descriptors that clients of the fronts need."""
-_log = logging.getLogger("timestone.metrics")
-
-
-class Counted(Protocol):
-    """Part of the server with metrics: a front, or the tier."""
-
-    name: ClassVar[str]
-
-    def status(self) -> dict[str, Any]: ...
 
 
 class MetricsPage:
@@ -43,18 +29,14 @@ class MetricsPage:
 
     name: ClassVar[str] = "metrics"
 
-    def __init__(self, store: Store, parts: Sequence[Counted], host: str, port: int) -> None:
-        self._store = store
-        self._parts = parts
+    def __init__(self, collection: Collection, host: str, port: int) -> None:
+        self._collection = collection
         self._host = host
         self._port = port
         self._server: asyncio.Server | None = None
         self._answers: dict[asyncio.Task[None], None] = {}
         """A set in the order of arrival."""
-        self._watch = LoopWatch()
-        self._health = Health(store, parts, self._watch)
-        self._at_the_store = asyncio.Lock()
-        """One at a time: it needs a thread, and the fronts need the others."""
+        self._health = Health(collection.store, collection.parts, collection.watch)
 
     @property
     def address(self) -> str:
@@ -73,11 +55,11 @@ class MetricsPage:
             code = error.errno or 0
             reason = os.strerror(code) if code > 0 else error.strerror
             raise OSError(error.errno, f"cannot listen on {self.address}: {reason}") from error
-        self._watch.start()
+        self._collection.watch.start()
 
     async def stop(self) -> None:
         """Close the listener and all connections."""
-        self._watch.stop()
+        self._collection.watch.stop()
         if self._server is not None:
             self._server.close()
         for answer in self._answers:
@@ -123,35 +105,14 @@ class MetricsPage:
         if path == LIVE_PATH:
             return _health_response(self._health.live(), method)
         if path == READY_PATH:
-            async with self._at_the_store:
+            async with self._collection.at_the_store:
                 return _health_response(await self._health.ready(), method)
         if path != PATH:
             return _http("404 Not Found", _PATHS, method)
         openmetrics = wants_openmetrics(_accepted(head[1:]))
-        of_parts = [one for part in self._parts for one in named(part.name, _metrics_of(part))]
-        async with self._at_the_store:
-            text = await asyncio.to_thread(self._text, of_parts, openmetrics=openmetrics)
+        metrics = await self._collection.metrics()
+        text = await asyncio.to_thread(exposition, metrics, openmetrics=openmetrics)
         return _http("200 OK", text, method, OPENMETRICS_TYPE if openmetrics else PLAIN_TYPE)
-
-    def _text(self, of_parts: Sequence[Metric], *, openmetrics: bool) -> str:
-        """Add what takes a look at the disk, and format. Not in the event loop's thread."""
-        found = [*of_parts, *self._watch.metrics(), *store_metrics(self._store)]
-        try:
-            found += process_metrics()
-        except OSError as error:
-            _log.warning("the metrics lack those of the process: %s", error)
-        return exposition(found, openmetrics=openmetrics)
-
-
-def _metrics_of(part: Counted) -> Sequence[Metric]:
-    """Return the metrics of a part; the numbers of its status where it does not say what they are."""
-    if isinstance(part, Measured):
-        return part.metrics()
-    return [
-        metric(name, "unknown", f"{name} of {part.name}.", value)
-        for name, value in part.status().items()
-        if isinstance(value, int | float) and not isinstance(value, bool)
-    ]
 
 
 def _accepted(lines: Sequence[str]) -> str:

@@ -1,6 +1,6 @@
 """Metrics of this process, under the names that client libraries of Prometheus give them, and of its event loop.
 
-Measured only while the page of metrics is served."""
+The event loop is measured only while something asks for its figures."""
 
 import asyncio
 import gc
@@ -31,7 +31,9 @@ class LoopWatch:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Begin to measure. Call in the event loop."""
+        """Begin to measure, unless it does. Call in the event loop."""
+        if self._timer is not None:
+            return
         gc.callbacks.append(self._collected)
         self._wait()
 

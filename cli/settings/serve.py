@@ -21,6 +21,7 @@ OWN_HEADING = "Server"
 """Heading of the settings that every user needs."""
 _LISTEN = "listen"
 """Setting of a front that `--<front> HOST:PORT` is short for."""
+_INTERVAL_LEAST_MS = 100
 _ACK_HELP = "what has happened to a record when it is acknowledged"
 
 
@@ -48,10 +49,22 @@ class ServeSettings(Declared):
         metavar="HOST:PORT",
     )
     metrics_allow_remote: bool = setting(False, "serve metrics beyond loopback, although they need no login")
+    metrics_interval_ms: int = setting(
+        10_000,
+        "interval of the samples in the log timestone.metrics, from 100 ms to 1 h; 0: the server records neither "
+        "samples nor events",
+        low=0,
+        high=3_600_000,
+    )
     stop_timeout_ms: int = setting(10_000, "time for a front to stop before it is abandoned", low=1)
 
     def __post_init__(self) -> None:
         Declared.__post_init__(self)
+        if 0 < self.metrics_interval_ms < _INTERVAL_LEAST_MS:
+            expected = f"0, or {_INTERVAL_LEAST_MS} or more"
+            raise ValueError(
+                f"invalid metrics_interval_ms: expected {expected}, got {self.metrics_interval_ms}"
+            )
         address = self.metrics_address
         if address is not None and not is_loopback(address[0]) and not self.metrics_allow_remote:
             raise ValueError(

@@ -13,7 +13,9 @@ from mqtt_front.feeds.subscription import Grant, Subscription
 from mqtt_front.retained.messages import RetainedMessages
 from timestone.errors import OffsetOutOfRange
 from timestone.filters import FilterTree, topic_matches
+from timestone.format.names import is_server_log
 from timestone.log import Log
+from timestone.metrics.records import SERVER_ROOT
 from timestone.reader import Reader
 from timestone.reading.batch import Batch
 from timestone.reading.tail_cache import SingleRecord
@@ -196,6 +198,8 @@ class Feed:
         client was away. A reader for `resend` reads every topic, because the subscriptions may have ended."""
         self._on_wake = on_wake
         self.forms.clear()  # they may be for a client of another version
+        if is_server_log(self.log.name):
+            self.forget_grants()  # or of another address
         self.qos0_from = 0 if missed_qos0 else self.log.end_offset
         start = self.window.committed
         self.resend = resend
@@ -308,8 +312,10 @@ class Feed:
 
     def may_read(self, topic_id: int) -> bool:
         """Return whether the client may receive messages of this topic."""
-        permissions = self.session.permissions
-        return permissions is None or permissions.may_read(self.log.topics.name(topic_id) or "")
+        topic, permissions = self.log.topics.name(topic_id) or "", self.session.permissions
+        if topic.partition("/")[0] == SERVER_ROOT and not self.session.reads_server:
+            return False
+        return permissions is None or permissions.may_read(topic)
 
     def forget_grants(self) -> None:
         """Recompute the grants after a change of the client's rights."""

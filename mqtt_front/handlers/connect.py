@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
+from mqtt_front.client_list import facts
 from mqtt_front.codec.packets import MQTT_5, Connack, Connect, Will
 from mqtt_front.codec.properties import NO_PROPERTIES, Properties
 from mqtt_front.errors import ProtocolViolation
@@ -18,6 +19,7 @@ from mqtt_front.security.identity import Credentials, Identity, Refusal
 from mqtt_front.sessions.session import Session, Target, session_key
 from mqtt_front.sessions.session_document import NEVER_S
 from mqtt_front.sessions.session_use import SESSION_BYTES
+from timestone.address import is_loopback
 
 _KEY_BYTES_MAX = 65_535
 """Maximum size of a session key: documents store its length in 16 bits."""
@@ -158,6 +160,8 @@ def _welcome(
         broker.log.warning("%r missed %d offsets of log %s: retention took them", link, count, name)
     release_again(link, session)
     broker.delivery.start(session)
+    if broker.report is not None:
+        broker.report("connected", {**facts(link), "session_resumed": answer.session_present})
 
 
 def check(broker: Server, link: ClientProtocol, packet: Connect) -> None:
@@ -239,10 +243,21 @@ def _identify(broker: Server, link: ClientProtocol, session: Session, identity: 
     """Apply the permissions of the client and their duration."""
     link.identity = identity
     link.permissions = session.permissions = broker.guard.permissions(identity, session.client_id)
+    session.reads_server = _reads_server(broker, link, identity)
     if identity.expires_s is not None:
         left_s = identity.expires_s - time.time()
         link.stay = Stay(link, broker.deadlines.now, ticks(max(0.0, left_s)))
         broker.deadlines.watch(link.stay)
+
+
+def _reads_server(broker: Server, link: ClientProtocol, identity: Identity) -> bool:
+    """Return whether a client may read what the server records about itself: with access rules, where they let it;
+    without, a user of `backend_users`, or a client of this machine if there are no logins."""
+    if link.permissions is not None:
+        return True
+    if identity.user is not None:
+        return identity.user in broker.settings.backend_users
+    return not broker.settings.knows_users and is_loopback(link.address)
 
 
 def _may_have(broker: Server, link: ClientProtocol, will: Will) -> bool:

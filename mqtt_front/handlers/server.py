@@ -15,6 +15,7 @@ from mqtt_front.sessions.qos2_receipts import Receipts
 from mqtt_front.sessions.session_store import Sessions
 from mqtt_front.stored_state import StoredState
 from mqtt_front.wills.wills import Wills
+from timestone.fronts import Report
 
 Value = TypeVar("Value")
 
@@ -33,6 +34,7 @@ class Server(ProtocolServer, Protocol):
     wills: Wills
     state: StoredState
     stopping: bool
+    report: Report | None
 
     def new_client_id(self) -> str: ...
     def read(self, work: Callable[[], Value], then: Callable[[Value | Exception], None]) -> None: ...

@@ -51,7 +51,7 @@ def _look_up(broker: Server, link: ClientProtocol, packet: Subscribe) -> None:
         return
     link.wait("answer about where its replay begins")
     broker.read(
-        lambda: {(log.name, time): beginning(log, time) for log in broker.router.logs for time in asked},
+        lambda: {(log.name, time): beginning(log, time) for log in broker.router.readable for time in asked},
         lambda found: link.go_on(lambda: _subscribe_all(_Subscribing(broker, link, packet, wished, found))),
     )
 
@@ -178,6 +178,8 @@ def _subscribe(work: _Subscribing, request: Request, retained: list[str]) -> int
             refusal = _Refusal(Reason.NOT_AUTHORIZED, "no rule lets it")
         if asked.shared and not link.permissions.may_read_all(asked.pattern):
             refusal = _Refusal(Reason.NOT_AUTHORIZED, "it may not read all that is shared there")
+    if refusal is None and not session.reads_server and parse_filter(topic_filter).of_server:
+        refusal = _Refusal(Reason.NOT_AUTHORIZED, "it may not read what the server records about itself")
     if refusal is not None:
         reason, why = refusal
         work.warn(topic_filter, f"{why} ({reason.name})")
@@ -205,7 +207,11 @@ def _subscribe(work: _Subscribing, request: Request, retained: list[str]) -> int
     if form.kind is Kind.STREAM and wished.reset:
         session.unsubscribe(topic_filter)
     new = session.subscribe(subscription, sources, starts)
-    if form.kind is Kind.PLAIN and (request.retain_handling == 0 or (request.retain_handling == 1 and new)):
+    if (
+        form.kind is Kind.PLAIN
+        and not form.of_server
+        and (request.retain_handling == 0 or (request.retain_handling == 1 and new))
+    ):
         retained.append(topic_filter)
     return qos
 

@@ -19,8 +19,9 @@ from mqtt_front.topics.filter_relations import overlap
 from timestone.errors import TopicLimit
 from timestone.filters import topic_matches
 from timestone.log import Log
+from timestone.metrics.records import SERVER_ROOT
 
-RESERVED = ("$SYS", "$share", "$stream", "$queue")
+RESERVED = ("$SYS", SERVER_ROOT, "$share", "$stream", "$queue")
 """First levels that clients cannot publish to: reserved for the server, or not topics at all."""
 
 
@@ -37,9 +38,11 @@ class Router:
         topic_bytes: int = 65_535,
         shares: Shares | None = None,
         owner_topic_count: int = 1 << 32,
+        server_logs: Sequence[Log] = (),
     ) -> None:
         """logs: the first is the default log. routes: filters with the number of their log; the first match applies.
-        owner_topic_count: maximum number of topics that one owner may create in a log."""
+        owner_topic_count: maximum number of topics that one owner may create in a log. server_logs: what the server
+        records about itself, which clients may only read."""
         self.shares = Shares() if shares is None else shares
         self.logs = tuple(logs)
         self.retained = tuple(RetainedMessages(log) for log in logs)
@@ -47,6 +50,9 @@ class Router:
         self.groups = Groups(self.shares)
         """The shared subscriptions."""
         self._sources = tuple(LogSource(each.log, {}, each, self.groups) for each in self.retained)
+        self._server_sources = tuple(LogSource.of(log) for log in server_logs)
+        self.readable = (*self.logs, *server_logs)
+        """Logs that a replay can name."""
         self.topic_use = TopicUse(self.logs, self.shares, owner_topic_count)
         self._routes = tuple(routes)
         self._topic_levels = topic_levels
@@ -103,19 +109,24 @@ class Router:
 
     def sources(self, topic_filter: str) -> list[LogSource]:
         """Return the logs that may hold topics matching a filter: always the default log, unless the topics are the
-        server's own. Only one if the filter names it; none if it names one that does not exist."""
+        server's own. Only one if the filter names it; none if it names one that does not exist. The server's own logs
+        are not shared."""
         form = parse_filter(topic_filter)
+        if form.of_server and form.shared:
+            return []
         if form.log is not None:
             named = self.source(form.log)
             return [] if named is None else [named]
+        if form.of_server:
+            return list(self._server_sources)
         if form.pattern.partition("/")[0] == "$SYS":
             return []
         numbers = {number for filter_, number in self._routes if overlap(filter_, form.pattern)}
         return [self._sources[number] for number in sorted(numbers | {0})]
 
     def source(self, name: str) -> LogSource | None:
-        """Return the log of that name, if topics are routed to it."""
-        return next((one for one in self._sources if one.log.name == name), None)
+        """Return the log of that name, if topics are routed to it or the server writes it."""
+        return next((one for one in (*self._sources, *self._server_sources) if one.log.name == name), None)
 
     def _learn_all(
         self, topics: Sequence[bytes], forbidden: Collection[bytes], owner: str | None
@@ -139,7 +150,7 @@ class Router:
             raise MalformedPacket("invalid topic name: expected at least one character and no wildcard")
         if topic.startswith("$") and (first := topic.partition("/")[0]) in RESERVED:
             # Bridges publish their state under $SYS: this reason, unlike others, does not end an MQTT 3 connection.
-            return -(Reason.NOT_AUTHORIZED if first == "$SYS" else Reason.TOPIC_NAME_INVALID)
+            return -(Reason.NOT_AUTHORIZED if first in RESERVED[:2] else Reason.TOPIC_NAME_INVALID)
         if topic.count("/") >= self._topic_levels:
             return self._refuse("topic_levels", Reason.TOPIC_NAME_INVALID)
         if len(raw) > self._topic_bytes:

@@ -103,6 +103,7 @@ class ClientProtocol(ClientSocket):
         "bridge",
         "client_id",
         "connection",
+        "ended_by",
         "exactly_once",
         "exchange",
         "filters_served",
@@ -136,6 +137,8 @@ class ClientProtocol(ClientSocket):
         self.bridge = False
         """Whether the client is the bridge of another server."""
         self.session: Session | None = None
+        self.ended_by = "connection_lost"
+        """Reason why the connection of the client ended, as it is counted."""
         self.will: KeptWill | None = None
         self.target = _UNCONNECTED
         self.inflight_limit = 0
@@ -174,9 +177,10 @@ class ClientProtocol(ClientSocket):
         return f"{name}{self.peer}"
 
     @property
-    def log_fields(self) -> dict[str, str]:
+    def log_fields(self) -> dict[str, str | int | None]:
         """Return the fields of a log line in JSON that is about this client."""
-        return {"client": self.client_id, "address": self.peer}
+        user = None if self.identity is None else self.identity.user
+        return {"client": self.client_id, "user": user, "address": self.peer, "connection": self.number}
 
     def may_write(self, topic: str) -> bool:
         """Return whether the client may publish to this topic."""

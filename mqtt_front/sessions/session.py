@@ -79,7 +79,7 @@ class Session:
         "_changed", "_changes", "_key_count", "_no_local_count", "_replays", "_together",
         "client", "client_id", "counted_bytes", "documented", "documented_subscriptions", "expiry_s", "feeds",
         "in_flight", "key",
-        "no_local", "outstanding", "packet_ids", "permissions", "received", "released", "saving_count",
+        "no_local", "outstanding", "packet_ids", "permissions", "reads_server", "received", "released", "saving_count",
         "size_bytes", "subscriptions", "system_filters", "unsettled",
     )  # fmt: skip
 
@@ -108,6 +108,8 @@ class Session:
         """Unacknowledged deliveries of this connection, limited by the client's receive maximum."""
         self.permissions: Permissions | None = None
         """What its client may receive while connected; None for everything."""
+        self.reads_server = False
+        """Whether its client may receive what the server records about itself, as far as `permissions` let it."""
         self.saving_count = 0
         """Deliveries that wait until the session is durable; later ones for the client queue behind them."""
         self.system_filters: tuple[str, ...] = ()

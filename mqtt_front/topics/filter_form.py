@@ -13,7 +13,8 @@ from typing import NamedTuple
 from mqtt_front.topics.replay_start import Start, parse_topic_start
 from timestone.errors import InvalidName
 from timestone.filters import validate_filter
-from timestone.format.names import validate_log_name
+from timestone.format.names import is_server_log, validate_log_name
+from timestone.metrics.records import SERVER_ROOT
 
 _REMEMBERED_LENGTH = 256
 """Maximum length of cached filters, of which 4096 are kept: they come from clients."""
@@ -41,6 +42,11 @@ class FilterForm(NamedTuple):
     """Log whose records are requested; None for every log that takes the topics."""
     start: Start | None = None
     """Position in the log, if the filter states one."""
+
+    @property
+    def of_server(self) -> bool:
+        """Return whether it matches only what the server records about itself."""
+        return self.pattern.partition("/")[0] == SERVER_ROOT
 
     @property
     def shared(self) -> bool:
@@ -85,6 +91,6 @@ def _stream(topic_filter: str, rest: str) -> FilterForm:
     if rest.startswith("@"):
         text, _, rest = rest.partition("/")
         start = parse_topic_start(text)
-    pattern = rest or "#"
+    pattern = rest or (f"{SERVER_ROOT}/#" if is_server_log(log) else "#")
     validate_filter(pattern)
     return FilterForm(Kind.STREAM, pattern, log, start)

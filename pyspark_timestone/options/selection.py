@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 from pyspark_timestone.errors import InvalidOption
 from pyspark_timestone.offsets import LogPartition
+from timestone.format.names import is_server_log
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Selection of the user; one of the first three is set, or none for every log of the store."""
+    """Selection of the user; one of the first three is set, or none for every log of the store. The logs that a server
+    writes about itself are read only by name."""
 
     names: tuple[str, ...] = ()
     pattern: str | None = None
@@ -34,7 +36,7 @@ class Selection:
             partitions = set(self.partitions)
             return [one for one in there if one in partitions]
         pattern = re.compile(self.pattern or ".*", re.ASCII)
-        return [one for one in there if pattern.fullmatch(one.log)]
+        return [one for one in there if pattern.fullmatch(one.log) and not is_server_log(one.log)]
 
     def _refuse_missing(self, there: list[LogPartition]) -> None:
         logs, partitions = {one.log for one in there}, set(there)

@@ -66,7 +66,7 @@ class ConsumerGroup:
         does not depend on it."""
         try:
             with timestone.view(self._store) as view:
-                known = {LogPartition(*one) for one in view.log_names()}
+                known = {LogPartition(*one) for one in view.log_names(server=True)}
                 offsets = {
                     ReaderId(*key, self._name): offset for key, offset in positions.items() if key in known
                 }

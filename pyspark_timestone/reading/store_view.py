@@ -32,7 +32,7 @@ def chosen_logs(
     """Open views of the logs that `selection` names. known: logs that existed before. Opened again for each plan: a
     query runs for weeks, in which logs are created, deleted and created again."""
     with source_view(options) as store:
-        there = {LogPartition(*one) for one in store.log_names()}
+        there = {LogPartition(*one) for one in store.log_names(server=True)}
         chosen = selection.choose(there | set(known))
         views = {key: store.log(*key) for key in chosen if key in there}
         yield ChosenLogs(views, tuple(key for key in chosen if key not in there))

@@ -14,7 +14,7 @@ from pyspark.sql import Row
 from pyspark_timestone.errors import InvalidRow
 from pyspark_timestone.offsets import LogPartition
 from timestone.errors import InvalidName
-from timestone.format.names import validate_log
+from timestone.format.names import validate_target
 
 _BATCH_ROWS = 10_000
 """Of a batch made of rows: as many as Spark puts into one."""
@@ -78,7 +78,7 @@ def _split(
         key = LogPartition("" if name < 0 else names.dictionary[name].as_py(), number)
         rows = Rows(key, batch if len(kinds) == 1 else batch.take(pa.array(chosen)), numbers[chosen])
         try:
-            validate_log(*key)
+            validate_target(*key)
         except InvalidName as error:
             reason = str(error) if name >= 0 else "it is null; the option topic can name one log for all rows"
             raise rows.misfit(0, f"column topic: {reason}") from None

@@ -12,7 +12,7 @@ from pyspark_timestone.options.columns import HEADERS
 from pyspark_timestone.options.option_text import OptionText
 from timestone.errors import InvalidName
 from timestone.filters import validate_topic
-from timestone.format.names import validate_log
+from timestone.format.names import validate_target
 from timestone.record import FLAG_QOS_SHIFT, FLAG_RETAIN
 from timestone.spool.format import Posting
 from timestone.spool.producer import TIMEOUT_S
@@ -75,7 +75,7 @@ def sink_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
     partition = texts.count("partition", least=0) or 0
     if log is not None:
         with _of_option("topic" if kafka else "log"):
-            validate_log(log, partition)
+            validate_target(log, partition)
     if topic is not None:
         with _of_option("topic"):
             validate_topic(topic)

@@ -59,7 +59,8 @@ class LineFront:
         return [f"line on 127.0.0.1:{self.port}, ack {self._store.config.ack}"]
 
     def status(self) -> dict[str, Any]:
-        return {"port": self.port}
+        running = self._server is not None and self._server.is_serving()
+        return {"port": self.port} if running else {}
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         loop = asyncio.get_running_loop()

@@ -24,6 +24,8 @@ LOST_SUFFIX = ".lost"
 DELETED_SUFFIX = ".deleted"
 MISSING_SUFFIX = ".missing"
 
+SERVER_PREFIX = "timestone."
+"""Of the names of logs to which only a server appends: its own figures and events."""
 PARTITION_MOST = 999_999_999
 """Maximum partition number in a folder name."""
 READER_NAME_MOST = 512
@@ -62,6 +64,20 @@ def validate_log(name: str, partition: int) -> None:
         raise TypeError(f"invalid partition of log {name!r}: expected a whole number, got {partition!r}")
     if not 0 <= partition <= PARTITION_MOST:
         raise InvalidName(f"log {name!r} cannot have a partition {partition}: 0 to {PARTITION_MOST:,}")
+
+
+def is_server_log(name: str) -> bool:
+    """Return whether a log holds what a server records about itself. Such logs are not among "all logs"."""
+    return name.startswith(SERVER_PREFIX)
+
+
+def validate_target(name: str, partition: int = 0) -> None:
+    """Raise InvalidName for a log that users cannot append to: one of an invalid name or of the server's own."""
+    validate_log(name, partition)
+    if is_server_log(name):
+        raise InvalidName(
+            f"invalid log {name!r}: names that begin with {SERVER_PREFIX!r} are the server's own"
+        )
 
 
 def validate_reader_name(name: str) -> None:

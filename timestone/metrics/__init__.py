@@ -1,4 +1,4 @@
-"""Values for monitoring: counters, gauges and histograms.
+"""Values for monitoring: counters, gauges and histograms, and the records that a server keeps of them.
 
-Knows neither a text format nor the parts that count. Read first: `metric.py`.
+Does not know the parts that count. Read first: `metric.py`.
 """

@@ -5,6 +5,8 @@ from typing import Literal, NamedTuple
 
 from timestone.metrics.histogram import Histogram
 
+_ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n", '"': '\\"'})
+_SUFFIXES = {"counter": "_total", "info": "_info"}
 Kind = Literal["counter", "gauge", "histogram", "info", "unknown"]
 
 
@@ -19,6 +21,20 @@ class Metric(NamedTuple):
     """One line for people."""
     samples: Sequence[tuple[Mapping[str, str], float | Histogram]]
     """Labels and value. Labels never hold a client id, a topic or other text of a client."""
+
+    @property
+    def suffix(self) -> str:
+        """Return the end of the names of its samples, by its kind."""
+        return _SUFFIXES.get(self.kind, "")
+
+
+def series_name(name: str, labels: Mapping[str, str]) -> str:
+    """Return the name of a sample with its labels, as Prometheus and OpenMetrics write it."""
+    if not labels:
+        return name
+    return (
+        name + "{" + ",".join([f'{key}="{text.translate(_ESCAPES)}"' for key, text in labels.items()]) + "}"
+    )
 
 
 def metric(name: str, kind: Kind, help_: str, value: float | Histogram) -> Metric:

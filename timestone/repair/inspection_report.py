@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from timestone.format.damage_report import Damage
+from timestone.format.names import is_server_log
 from timestone.reading.retention_hold import Pin
 
 
@@ -123,8 +124,11 @@ class StoreReport:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values for `json.dumps`. The id of a log is sixteen hex digits, because readers of JSON may
-        limit numbers to 53 bits."""
+        limit numbers to 53 bits. What a server writes about itself is apart, as `server_logs`."""
         found = asdict(self)
-        for log in found["logs"]:
+        logs = found.pop("logs")
+        for log in logs:
             log["id"] = f"{log['id']:016x}"
+        found["logs"] = [log for log in logs if not is_server_log(log["log"])]
+        found["server_logs"] = [log for log in logs if is_server_log(log["log"])]
         return found

@@ -226,7 +226,7 @@ class Posting:
     """Whether progress of the producer is kept afterwards, because it will post again."""
 
     def __post_init__(self) -> None:
-        names.validate_log(self.log, self.partition)
+        names.validate_target(self.log, self.partition)
         if not 1 <= len(self.producer) <= _PRODUCER_MOST or not self.producer.isprintable():
             raise InvalidName(
                 f"invalid producer: expected 1 to {_PRODUCER_MOST} printable characters, got {self.producer!r:.250}"

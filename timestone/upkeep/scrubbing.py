@@ -34,7 +34,7 @@ _LOGGED_MOST = 20
 class ScrubbedStore(UpkeptStore, Protocol):
     """Store whose logs are found by name."""
 
-    def log_names(self) -> list[tuple[str, int]]: ...
+    def log_names(self, *, server: bool = ...) -> list[tuple[str, int]]: ...
     def log(self, name: str, partition: int = 0, *, create: bool = True) -> UpkeptLog: ...
 
 
@@ -83,7 +83,7 @@ class Scrubber:
         """Check everything after a position; yields the bytes of each slice."""
         self._known = {key for key in self._store.documents.items(SPACE) if key != _PASS}
         live: set[str] = set()
-        for name, partition in self._store.log_names():
+        for name, partition in self._store.log_names(server=True):
             try:
                 log = self._store.log(name, partition, create=False)
             except UnknownLog:  # deleted since the pass began

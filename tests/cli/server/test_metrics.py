@@ -15,6 +15,7 @@ import timestone
 from tests.cli.line_front import LineFront, LineSettings
 from timestone.metrics.histogram import Histogram
 from timestone.metrics.metric import Metric, by_label, metric
+from timestone_cli.server.collection import Collection
 from timestone_cli.server.metrics import MetricsPage
 
 
@@ -63,7 +64,7 @@ def on_page(
 ) -> None:
     async def run(open_store: timestone.Store) -> None:
         front = MeasuredFront(open_store, LineSettings(), log=logging.getLogger("test"))
-        page = MetricsPage(open_store, [front], "127.0.0.1", 0)
+        page = MetricsPage(Collection(open_store, [front]), "127.0.0.1", 0)
         await page.start()
         try:
             await visit(page)
@@ -240,7 +241,7 @@ def test_store_that_cannot_say_all_says_the_rest(tmp_path: Path, caplog: pytest.
     async def run() -> None:
         store = timestone.open(tmp_path / "data", min_free_bytes=0)
         store.log("telemetry")
-        page = MetricsPage(store, [], "127.0.0.1", 0)
+        page = MetricsPage(Collection(store, []), "127.0.0.1", 0)
         await page.start()
         store.close()
         status, body = await ask(page, b"GET /metrics HTTP/1.1\r\n\r\n")
@@ -259,4 +260,4 @@ def test_address_in_use_is_named(tmp_path: Path) -> None:
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{port}: Address already in use$"):
-            asyncio.run(MetricsPage(store, [], "127.0.0.1", port).start())
+            asyncio.run(MetricsPage(Collection(store, []), "127.0.0.1", port).start())

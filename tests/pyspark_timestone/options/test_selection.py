@@ -44,3 +44,10 @@ def test_a_missing_partition_is_named() -> None:
 def test_an_empty_store_says_that_it_is_empty() -> None:
     with pytest.raises(InvalidOption, match="no logs yet"):
         Selection(names=("telemetry",)).choose([])
+
+
+def test_logs_of_the_server_are_chosen_by_name_only() -> None:
+    known = [("telemetry", 0), ("timestone.metrics", 0)]
+    assert Selection().choose(known) == Selection(pattern=".*").choose(known) == [("telemetry", 0)]
+    assert Selection(names=("timestone.metrics",)).choose(known) == [("timestone.metrics", 0)]
+    assert Selection(partitions=(LogPartition("timestone.metrics", 0),)).choose(known) == known[1:]
