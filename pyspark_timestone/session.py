@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyspark_timestone.jvm.columnar import hand_over_columns
 from pyspark_timestone.jvm.java import find_java
 from pyspark_timestone.jvm.requirements import (
     require,
@@ -102,9 +101,7 @@ def spark_session(
     for key, value in settings.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
-    _register(session)
-    if scans:
-        hand_over_columns(session)
+    _register(session, scans=scans)
     return session
 
 
@@ -164,8 +161,8 @@ def _share_import_path() -> None:
         os.environ["PYTHONPATH"] = f"{root}{os.pathsep}{known}" if known else root
 
 
-def _register(session: "SparkSession") -> None:
+def _register(session: "SparkSession", *, scans: bool) -> None:
     """Register the source. Spark finds it by itself, but not if the machine has one broken `pyspark_*` package."""
     from pyspark_timestone import register
 
-    register(session)
+    register(session, scans=scans)

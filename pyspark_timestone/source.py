@@ -125,10 +125,15 @@ class DefaultSource(DataSource):
         return TimestoneStreamWriter(options, schema)
 
 
-def register(spark: "SparkSession") -> None:
+def register(spark: "SparkSession", *, scans: bool = True) -> None:
     """Register `format("timestone")` in `spark` without Spark's search, which fails if the machine has another,
-    broken `pyspark_*` package."""
+    broken `pyspark_*` package, and with `scans` make batch scans pass columns.
+
+    A client of Spark Connect cannot do the second: its server needs the jar of `jvm/jar.py`."""
     from pyspark.errors import AnalysisException
+    from pyspark.sql.utils import is_remote
+
+    from pyspark_timestone.jvm.columnar import hand_over_columns
 
     try:
         spark.dataSource.register(DefaultSource)
@@ -136,3 +141,5 @@ def register(spark: "SparkSession") -> None:
         # Spark 4.0 refuses the name of a source that it has found by itself: this one.
         if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise
+    if scans and not is_remote():
+        hand_over_columns(spark)

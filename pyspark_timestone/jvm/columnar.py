@@ -1,5 +1,5 @@
 """Columnar scans: makes Spark take the columns that the Python workers of the source send, without converting them to
-rows.
+rows, and give the source the filters and columns of a query.
 
 Spark 4.3 converts each record of a Python source into a row, and that row into another: a third of the cost of a
 scan. `DefaultSource.java` stands between Spark and the source and passes the columns on. Spark compiles it with the
@@ -21,9 +21,12 @@ if TYPE_CHECKING:
 COLUMNAR_SPARK = (4, 2)
 """First version on which the class compiles."""
 SETTING = "spark.timestone.columnar"
-"""`false` makes the scans that the session plans from then on go by rows. Read in `DefaultSource.java`."""
+"""`false` leaves the scans that the session plans from then on to Spark's own source for Python: they go by rows, and
+read all columns. Read in `DefaultSource.java`."""
 CLASS = "timestone.DefaultSource"
 """Spark looks for a class `DefaultSource` in the package of a format's name before it asks Python for a source."""
+_VERSION = "@VERSION@"
+"""Stands in the source for the version that it is compiled for: on another one, scans go by rows."""
 
 _log = logging.getLogger(__name__)
 
@@ -47,7 +50,7 @@ def hand_over_columns(session: "SparkSession") -> bool:
         known = _knows(loader)
         if known and local:
             return True
-        classes = _compiled(gateway.jvm, loader)
+        classes = compiled(gateway.jvm, loader)
         if not local:
             _send(context, classes)
         if not known:
@@ -72,12 +75,20 @@ def _knows(loader: Any) -> bool:
     return True
 
 
-def _compiled(jvm: Any, loader: Any) -> Mapping[str, bytes]:
-    """Return the bytecode of each class in the file, by name. Raises Py4JError."""
+def compiled(jvm: Any, loader: Any) -> Mapping[str, bytes]:
+    """Return the bytecode of each class in the file, by name, for this version of Spark. Raises Py4JError."""
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(loader)
-    compiler.cook(files(__package__).joinpath("DefaultSource.java").read_text("utf-8"))
+    source = files(__package__).joinpath("DefaultSource.java").read_text("utf-8")
+    compiler.cook(source.replace(_VERSION, ".".join(map(str, spark_version()))))
     return dict(compiler.getBytecodes())
+
+
+def write_jar(path: Path, classes: Mapping[str, bytes]) -> None:
+    """Write a jar of classes. Raises OSError."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, code in classes.items():
+            archive.writestr(f"{name.replace('.', '/')}.class", code)
 
 
 def _define(gateway: Any, loader: Any, classes: Mapping[str, bytes]) -> None:
@@ -100,7 +111,5 @@ def _send(context: Any, classes: Mapping[str, bytes]) -> None:
     from pyspark_timestone.jvm.gateway import folder_of_spark  # noqa: PLC0415 - imports PySpark
 
     jar = Path(folder_of_spark(context._jvm), "timestone-columnar.jar")
-    with zipfile.ZipFile(jar, "w") as archive:
-        for name, code in classes.items():
-            archive.writestr(f"{name.replace('.', '/')}.class", code)
+    write_jar(jar, classes)
     context._jsc.addJar(str(jar))

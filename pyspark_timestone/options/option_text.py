@@ -6,6 +6,7 @@ import json
 import logging
 import re
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -22,11 +23,15 @@ Value = TypeVar("Value")
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 24 * 3600.0}
 _TIME = re.compile(r"\s*(?P<number>[0-9]{1,11})\s*(?P<unit>ms|s|m|min|h|d)\s*", re.IGNORECASE)
+_MILLISECONDS = re.compile("[0-9]{1,16}")
 _DIGITS = re.compile(r"[0-9]{1,40}")
 """Of a number. Python takes ever longer for more of them, and none over 4300."""
 
 _OF_KAFKA_CLIENTS = ("kafka.", "kafkaconsumer.", "fetchoffset.", "groupidprefix")
 """How the options begin that configure a client of a broker. There is none here, and so they change nothing."""
+
+_SIMILAR = 0.7
+"""Least similarity of a name that is suggested for an unknown one: a slip of the keyboard or another ending."""
 
 _OF_TABLES = "provider"
 """Among the properties that `CREATE TABLE` hands over in the place of options."""
@@ -142,6 +147,24 @@ class OptionText(dict[str, str]):
             )
         return float(found["number"]) * _SECONDS[found["unit"].lower()]
 
+    def time_us(self, name: str) -> int:
+        """Milliseconds since 1970 or a time with its zone, in microseconds. Raises InvalidOption."""
+        text = self[name].strip()
+        if _MILLISECONDS.fullmatch(text):
+            return 1000 * int(text)
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            moment = None
+        if moment is None or moment.tzinfo is None:
+            raise InvalidOption(
+                f"invalid {name}: expected milliseconds since 1970 or a time with its zone, like 2026-01-31T12:00:00Z,"
+                f" got {self[name]!r:.60}"
+            )
+        # In integers: a float has too few digits for the microseconds of our time.
+        whole = moment.replace(microsecond=0)
+        return int(whole.timestamp()) * 1_000_000 + moment.microsecond
+
     def words(self, name: str) -> tuple[str, ...]:
         """Words between commas; none when it is not given."""
         return tuple(word for part in self.get(name, "").split(",") if (word := part.strip()))
@@ -165,5 +188,5 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _unknown(key: str, names: Mapping[str, str]) -> str:
     if key.lower() == "paths":
         return "load() takes one path, the folder of one store"
-    near = difflib.get_close_matches(key.lower(), names, n=1, cutoff=0)
-    return f"unknown option {key!r}; did you mean {names[near[0]]!r}?"
+    near = difflib.get_close_matches(key.lower(), names, n=1, cutoff=_SIMILAR)
+    return f"unknown option {key!r}" + (f"; did you mean {names[near[0]]!r}?" if near else "")

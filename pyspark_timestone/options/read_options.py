@@ -5,8 +5,7 @@ where it has them. Turns text into one frozen value; opens nothing.
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pyspark.sql.types import StructType
@@ -26,6 +25,8 @@ from pyspark_timestone.options.offset_ranges import OffsetRanges
 from pyspark_timestone.options.option_text import OptionText
 from pyspark_timestone.options.payload_options import OPTIONS as PAYLOAD_OPTIONS
 from pyspark_timestone.options.payload_options import payload_options
+from pyspark_timestone.options.pushed_filters import OPTION as PUSHED
+from pyspark_timestone.options.pushed_filters import PushedFilters
 from pyspark_timestone.options.selection import Selection
 from pyspark_timestone.payload.formats import PayloadOptions, check_type, payload_module
 from timestone import Pin
@@ -60,8 +61,6 @@ REFUSED = {
     "kafka.interceptor.classes": "no client of Kafka reads the records",
 }
 """Options that Spark's Kafka source refuses too, and what to do instead."""
-
-_MILLISECONDS = re.compile("[0-9]{1,16}")
 
 RECORDS_PER_TASK = 1 << 22
 """Default of `maxRecordsPerPartition`: no fewer than a segment has by default. A task costs Spark a tenth of a second
@@ -104,6 +103,10 @@ class ReadOptions:
     kafka_layout: bool
     """The columns are those of Spark's Kafka source."""
     payload: PayloadOptions | None
+    pushed: PushedFilters = field(default_factory=PushedFilters)
+    """Filters of the query: what need not be read."""
+    nothing: bool = False
+    """No record can match them."""
 
     def check_schema(self, schema: StructType) -> None:
         """Raise SchemaMismatch for one that a read with these options cannot give."""
@@ -122,10 +125,21 @@ class ReadOptions:
 
 def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     """Check `given`, ignoring the case of names. Raises InvalidOption, which names the option to change."""
+    pushed = [text for name, text in given.items() if name.lower() == PUSHED.lower()]
+    given = {name: text for name, text in given.items() if name.lower() != PUSHED.lower()}
     texts = OptionText(given, OPTIONS, REFUSED)
     options = _checked(texts, streaming=streaming)
     texts.warn_of_ignored()
-    return options
+    return (
+        _pruned(options, PushedFilters.from_text(pushed[0], kafka_layout=options.kafka_layout))
+        if pushed
+        else options
+    )
+
+
+def _pruned(options: ReadOptions, pushed: PushedFilters) -> ReadOptions:
+    topics = pushed.topics(options.topics)
+    return replace(options, pushed=pushed, topics=topics or options.topics, nothing=topics is None)
 
 
 def refuse_invalid(given: Mapping[str, str]) -> None:
@@ -337,7 +351,7 @@ def _assigned(texts: OptionText) -> tuple[LogPartition, ...]:
 def _bound(texts: OptionText, end: str, default: int, *, allowed: tuple[int, ...]) -> Bound:
     """The strongest of the three options for one end, in Kafka's order."""
     if (name := f"{end}Timestamp") in texts:
-        return Bound(default, name, time_us=_time_us(texts[name], name))
+        return Bound(default, name, time_us=texts.time_us(name))
     if (name := f"{end}OffsetsByTimestamp") in texts:
         times_ms = _positions(texts, name)
         return Bound(default, name, times_us={key: 1000 * time_ms for key, time_ms in times_ms.items()})
@@ -366,23 +380,6 @@ def _positions(texts: OptionText, name: str) -> Mapping[LogPartition, int]:
         return SourceOffset.from_json(texts.parsed(name)).positions
     except InvalidOffsets as error:
         raise InvalidOption(f"invalid {name}: {error}") from None
-
-
-def _time_us(text: str, name: str) -> int:
-    if _MILLISECONDS.fullmatch(text.strip()):
-        return 1000 * int(text)
-    try:
-        moment = datetime.fromisoformat(text.strip())
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
-        raise InvalidOption(
-            f"invalid {name}: expected milliseconds since 1970 or a time with its zone, like 2026-01-31T12:00:00Z, got"
-            f" {text!r:.60}"
-        )
-    # In integers: a float has too few digits for the microseconds of our time.
-    whole = moment.replace(microsecond=0)
-    return int(whole.timestamp()) * 1_000_000 + moment.microsecond
 
 
 def _strategy(texts: OptionText) -> Unmatched:

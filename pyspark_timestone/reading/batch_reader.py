@@ -1,7 +1,7 @@
 """`spark.read`: one plan, made when the DataFrame is first used, then tasks.
 
 No `pushFilters`: in Spark 4.3 what one query pushed down leaks into others of the same DataFrame, and they return
-too few rows. Topics, columns and offsets are pruned by options.
+too few rows. Filters come as an option of each scan, from `DefaultSource.java`, which also leaves out columns.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,7 +41,9 @@ class TimestoneReader(DataSourceReader):
         freeze_worker_heap()
         options = self._options
         with chosen_logs(options, options.selection) as chosen:
-            return plan(batch_ranges(options, chosen.views), chosen.views, options)
+            ranges = [] if options.nothing else batch_ranges(options, chosen.views)
+            pruned = [options.pushed.pruned(one, chosen.views[one.log]) for one in ranges]
+            return plan([one for one in pruned if one.start < one.end], chosen.views, options)
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         """Read the records of a task; runs in a worker."""

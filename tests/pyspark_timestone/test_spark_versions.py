@@ -148,13 +148,14 @@ def test_sink_appends_each_row_once(spark: SparkSession, store: Path, tmp_path: 
 SERVER = """
 import subprocess, sys
 from pyspark_timestone.session import spark_session
-store, port, client = sys.argv[1:]
+store, port, client, *jar = sys.argv[1:]
 conf = {
+    **{"spark.jars": one for one in jar},
     "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
     "spark.connect.grpc.binding.address": "127.0.0.1",
     "spark.connect.grpc.binding.port": port,
 }
-with spark_session(master="local[2]", conf=conf):
+with spark_session(master="local[2]", conf=conf, scans=False):
     sys.exit(subprocess.run([sys.executable, "-c", client, store, f"sc://127.0.0.1:{port}"]).returncode)
 """
 CLIENT = """
@@ -164,7 +165,7 @@ store, address = sys.argv[1:]
 spark = SparkSession.builder.remote(address).getOrCreate()
 assert "connect" in type(spark).__module__
 rows = spark.read.format("timestone").option("subscribe", "telemetry").load(store)
-print(rows.count())
+print(rows.count(), "ColumnarToRow" in rows._explain_string())
 rows.select("value", "topic").write.format("timestone").option("log", "copy").mode("append").save(store)
 source = spark.readStream.format("timestone").option("subscribe", "telemetry").option("startingOffsets", "earliest")
 sink = source.load(store).select("value").writeStream.format("timestone").option("log", "streamed")
@@ -174,10 +175,13 @@ sink.start(store).awaitTermination()
 
 
 @pytest.mark.timeout(300)
-def test_connect_reads_streams_and_writes(store: Path) -> None:
+def test_connect_reads_streams_and_writes(store: Path, tmp_path: Path) -> None:
     pytest.importorskip("grpc", reason="`.ci/spark_versions` installs what Spark Connect needs")
+    jar = [str(tmp_path / "timestone-spark.jar")] if HAS_LIMITS else []
+    for one in jar:
+        subprocess.run([sys.executable, "-m", "pyspark_timestone.jvm.jar", one], check=True, timeout=100)
     with reserved_port() as port:
-        command = [sys.executable, "-c", SERVER, str(store), str(port), CLIENT]
+        command = [sys.executable, "-c", SERVER, str(store), str(port), CLIENT, *jar]
         done = subprocess.run(command, capture_output=True, text=True, timeout=280)
-    assert (done.returncode, done.stdout) == (0, "10\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, f"10 {HAS_LIMITS}\n"), done.stderr
     assert len(records(store, "copy")) == len(records(store, "streamed")) == 10

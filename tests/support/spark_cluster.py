@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -27,6 +28,36 @@ exec '{command}' "${{words[@]}}"
 """
 
 
+def spark_environment(root: Path) -> dict[str, str]:
+    """Return the environment for Spark's own scripts. root: a folder for a Java that they can use."""
+    java = root / "java" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(_JAVA.format(command=find_java().command))
+    java.chmod(0o755)
+    return os.environ | {
+        "JAVA_HOME": str(root / "java"),
+        "SPARK_HOME": str(SPARK),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_DAEMON_MEMORY": "128m",
+        "SPARK_DAEMON_JAVA_OPTS": QUICK_JAVA,
+        "PYSPARK_PYTHON": sys.executable,
+    }
+
+
+def spark_submit(
+    words: Sequence[str], environment: Mapping[str, str], *, cwd: Path, timeout_s: float
+) -> subprocess.CompletedProcess[str]:
+    """Run `spark-submit` to its end."""
+    return subprocess.run(
+        [str(SPARK / "bin" / "spark-submit"), *words],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+    )
+
+
 class StandaloneCluster:
     """A master and `workers` workers of one core each, while the block is active."""
 
@@ -35,18 +66,7 @@ class StandaloneCluster:
         self.root = root
         self._workers = workers
         self._running: list[subprocess.Popen[bytes]] = []
-        java = root / "java" / "bin" / "java"
-        java.parent.mkdir(parents=True)
-        java.write_text(_JAVA.format(command=find_java().command))
-        java.chmod(0o755)
-        self.environment = os.environ | {
-            "JAVA_HOME": str(root / "java"),
-            "SPARK_HOME": str(SPARK),
-            "SPARK_LOCAL_IP": "127.0.0.1",
-            "SPARK_DAEMON_MEMORY": "128m",
-            "SPARK_DAEMON_JAVA_OPTS": QUICK_JAVA,
-            "PYSPARK_PYTHON": sys.executable,
-        }
+        self.environment = spark_environment(root)
         self._ended = ExitStack()
         self._port = 0
         self.url = ""
@@ -87,14 +107,8 @@ class StandaloneCluster:
             "spark.scheduler.maxRegisteredResourcesWaitingTime": "10m",
         }
         conf = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
-        return subprocess.run(
-            [str(SPARK / "bin" / "spark-submit"), "--master", self.url, *conf, str(program), *words],
-            cwd=program.parent,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-        )
+        words = ("--master", self.url, *conf, str(program), *words)
+        return spark_submit(words, self.environment, cwd=program.parent, timeout_s=timeout_s)
 
     def _start(self, name: str, *words: str) -> None:
         with (self.root / "cluster.log").open("ab") as log:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -93,6 +94,66 @@ def test_columns_say_what_rows_say(spark: SparkSession, store: Path, options: di
     assert goes_by_columns(batch(spark, store, **options))
     assert not by_rows(spark, lambda: goes_by_columns(batch(spark, store, **options)))
     assert sorted(rows(), key=str) == sorted(by_rows(spark, rows), key=str)
+
+
+WHERE = (
+    # condition, tasks that are left of four
+    ("offset >= 2150", 1),
+    ("offset > 650 and offset < 750", 2),
+    ("offset in (3, 2400)", 4),
+    ("offset = 5 or topic = 'devices/1'", 4),
+    ("topic = 'devices/3' and offset < 700", 1),
+    ("topic like 'devices/%'", 4),
+    ("topic <=> 'nothing/here'", 1),
+    ("topic = 'devices/+'", 4),
+    ("log = 'other'", 1),
+    ("partition = 0", 4),
+    ("timestamp < timestamp '2020-01-01'", 1),
+    ("timestamp >= '2020-01-01'", 4),
+    ("cast(timestamp as date) > date '2020-01-01' and offset % 700 = 1", 4),
+)
+
+
+def test_where_prunes_and_returns_what_it_returns_without(spark: SparkSession, store: Path) -> None:
+    """An empty scan has one task. All queries are of one DataFrame: none prunes another."""
+    frame = batch(spark, store)
+
+    def answers() -> dict[str, list[Any]]:
+        return {
+            condition: frame.where(condition).selectExpr("count(1)", "sum(offset)", "max(value)").collect()
+            for condition, _ in WHERE
+        }
+
+    tasks = {condition: frame.where(condition).rdd.getNumPartitions() for condition, _ in WHERE}
+    assert tasks == dict(WHERE)
+    assert answers() == by_rows(spark, answers)
+    few = frame.where("offset < 3")
+    assert few.union(frame).union(few).count() == COUNT + 6
+
+
+def test_only_the_columns_of_the_query_are_read(spark: SparkSession, store: Path) -> None:
+    def columns(frame: DataFrame) -> str:
+        plan: str = frame._jdf.queryExecution().executedPlan().toString()
+        return re.sub("#[0-9]+L?", "", plan).partition("BatchScan timestone")[2].partition("]")[0][1:]
+
+    frame = batch(spark, store)
+    assert columns(frame.select("value").where("offset > 5")) == "offset, value"
+    assert columns(frame.selectExpr("headers.key", "flags")) == "headers, flags"
+    assert columns(frame.groupBy().count()) == "offset"
+    decoded = batch(spark, store, payload="json", payloadSchema="id bigint", badRecords="column")
+    # A payload that cannot be decoded fails the query, or leaves its row out.
+    assert columns(decoded.groupBy().count()) == "payload, payload_error"
+    assert decoded.count() == frame.count() == COUNT
+
+
+def test_count_reads_no_record(spark: SparkSession, tmp_path: Path) -> None:
+    fill(tmp_path / "data", 100)
+    for segment in (tmp_path / "data").glob("*/*.segment"):
+        segment.write_bytes(segment.read_bytes().replace(b"record 57", b"RECORD 57"))
+    frame = batch(spark, tmp_path / "data")
+    assert frame.count() == frame.select("value").count() == 100
+    with pytest.raises(Exception, match="offset 57"):
+        frame.selectExpr("max(value)").collect()
 
 
 def test_maps_and_bytes_are_columns_as_well(spark: SparkSession, tmp_path: Path) -> None:

@@ -184,7 +184,7 @@ def rare(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def opened_by(store: Path, **options: str) -> tuple[int, list[str]]:
     """How many rows a read yields, and the segments it opens for them."""
     chosen = read_options({"path": str(store), **options}, streaming=False)
-    reader = TimestoneReader(chosen, source_schema(["offset"]))
+    reader = TimestoneReader(chosen, source_schema(["offset", "value"]))
     with opened_files(".segment") as opened:
         rows = sum(batch.num_rows for task in reader.partitions() for batch in reader.read(task))
     return rows, sorted({str(int(name.split(".")[0])) for name in opened})
