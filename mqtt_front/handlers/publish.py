@@ -141,7 +141,7 @@ class _Departed:
     exactly_once = True
 
     def __init__(self, client_id: str, done: Callable[[bool], None]) -> None:
-        self.submitted_bytes = self.publish_count = 0
+        self.submitted_bytes = self.publish_count = self.gathered_count = self.refused_count = 0
         self._client_id = client_id
         self._done = done
 

@@ -156,6 +156,7 @@ class Ingest:
 
     def _refuse(self, turn: Turn, source: Source, row: PublishRow, code: int, why: str = "") -> None:
         turn.uneven = True
+        source.refused_count += 1
         reason, topic = Reason(-code).name, row.topic[:100].decode("utf-8", "replace")
         self.dropped[reason.lower()] += 1
         why = f"{reason}, {why}" if why else reason
@@ -176,6 +177,7 @@ class Ingest:
         behind = gathering.take(source, buffer, position, end, level, room)
         if behind > position:
             source.publish_count += gathering.taken_count
+            source.gathered_count += gathering.taken_count
         if gathering.answer_count > answers:
             source.admitted(gathering.answer_count - answers)
         self.charged(source)

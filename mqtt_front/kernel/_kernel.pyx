@@ -733,7 +733,7 @@ cdef class Socket:
     cdef uint32_t generation
     cdef bint between  # the next byte begins a packet, and packets are accepted
     cdef bint bulky  # the previous read returned much
-    cdef readonly int64_t publish_count, received_bytes, sent_bytes  # those that the link does not count itself
+    cdef readonly int64_t publish_count, received_bytes, sent_bytes, sent_packets  # those that the link does not count itself
 
     def send(self, transport, bytes data not None):
         self.send_behind(transport, data)
@@ -1046,6 +1046,7 @@ cdef class Sockets:
             link.acknowledge(data, size // 4)
             return 0
         one.connection.unacknowledged -= size // 4
+        one.sent_packets += size // 4
         one.send_behind(link.transport, data)
         return size
 

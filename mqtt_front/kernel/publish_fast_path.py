@@ -17,12 +17,15 @@ _PLAIN_FLAGS = bytes(first & 0x02 for first in range(256))
 
 
 class Source(Protocol):
-    """Connection that publishes. Implemented by `ClientProtocol`; `ingest` updates the two counts."""
+    """Connection that publishes. Implemented by `ClientProtocol`; `ingest` updates the counts."""
 
     submitted_bytes: int
     """Wire bytes of its publishes that are not settled."""
     publish_count: int
     """Publishes received, also refused ones, except for those that the poller counts."""
+    gathered_count: int
+    """Those of them that the fast path took."""
+    refused_count: int
     exactly_once: bool
     """Whether it publishes at QoS 2 and needs the result of each publish."""
 

@@ -229,6 +229,7 @@ class ClientProtocol(ClientSocket):
         unmatched = packet_ids if session is None else session.acknowledged(packet_ids)
         count = len(packet_ids) - len(unmatched)
         broker.counts.packets_received += count
+        self.received_packets += count
         if session is not None:
             broker.moved(session, count)
         if unmatched:
@@ -254,11 +255,12 @@ class ClientProtocol(ClientSocket):
         broker = self.broker
         try:
             for event in events:
+                count = packet_count(event)
+                broker.counts.packets_received += count
+                self.received_packets += count
                 if type(event) is Publishes:
-                    broker.counts.packets_received += len(event.first_bytes)
                     broker.publish(self, event)
                 else:
-                    broker.counts.packets_received += packet_count(event)
                     broker.handle(self, event)
         except MqttError as error:
             self.fail(error)

@@ -35,6 +35,9 @@ class Traffic(NamedTuple):
     deliveries_sent: int = 0
     bytes_received: int = 0
     bytes_sent: int = 0
+    packets_received: int = 0
+    packets_sent: int = 0
+    publishes_refused: int = 0
 
     def plus(self, other: "Traffic") -> "Traffic":
         """Return the sum."""
@@ -68,6 +71,8 @@ class PolledSocket(Protocol):
     def received_bytes(self) -> int: ...
     @property
     def sent_bytes(self) -> int: ...
+    @property
+    def sent_packets(self) -> int: ...
 
     def send(self, transport: Transport, data: bytes) -> None:
         """Send after what waits in the transport, which takes what the socket does not."""
@@ -105,6 +110,7 @@ class ClientSocket:
         "delivery_count",
         "descriptor",
         "discarded_bytes",
+        "gathered_count",
         "holds",
         "number",
         "peer",
@@ -112,7 +118,10 @@ class ClientSocket:
         "protocol",
         "publish_count",
         "received_bytes",
+        "received_packets",
+        "refused_count",
         "sent_bytes",
+        "sent_packets",
         "socket",
         "transport",
         "unread_bytes",
@@ -146,18 +155,31 @@ class ClientSocket:
         self.began_us = 0
         """When the client was let in, in microseconds since 1970."""
         self.publish_count = self.delivery_count = self.received_bytes = self.sent_bytes = 0
+        self.gathered_count = 0
+        """Publishes among them that the fast path took, which are not in `received_packets`."""
+        self.received_packets = self.sent_packets = 0
+        """Other packets, without deliveries."""
+        self.refused_count = 0
+        """Publishes that were refused."""
 
     @property
     def traffic(self) -> Traffic:
         """Return what the connection has received and sent, also what the poller did."""
+        found = Traffic(
+            self.publish_count,
+            self.delivery_count,
+            self.received_bytes,
+            self.sent_bytes,
+            self.received_packets + self.gathered_count,
+            self.sent_packets + self.delivery_count,
+            self.refused_count,
+        )
         one = self.socket
         if one is None:
-            return Traffic(self.publish_count, self.delivery_count, self.received_bytes, self.sent_bytes)
-        return Traffic(
-            self.publish_count + one.publish_count,
-            self.delivery_count,
-            self.received_bytes + one.received_bytes,
-            self.sent_bytes + one.sent_bytes,
+            return found
+        gathered = one.publish_count
+        return found.plus(
+            Traffic(gathered, 0, one.received_bytes, one.sent_bytes, gathered, one.sent_packets)
         )
 
     @property
@@ -198,6 +220,7 @@ class ClientSocket:
         counts = self.broker.counts
         counts.packets_sent += count
         counts.bytes_sent += len(data)
+        self.sent_packets += count
         if self.socket is None:
             self.sent_bytes += len(data)
             self.transport.write(data)
@@ -264,9 +287,13 @@ class ClientSocket:
 
     def _left_poller(self) -> PolledSocket | None:
         """Take over what the poller has counted. Return its handle."""
-        traffic = self.traffic
         one, self.socket = self.socket, None
-        self.publish_count, _, self.received_bytes, self.sent_bytes = traffic
+        if one is not None:
+            self.publish_count += one.publish_count
+            self.gathered_count += one.publish_count
+            self.received_bytes += one.received_bytes
+            self.sent_bytes += one.sent_bytes
+            self.sent_packets += one.sent_packets
         return one
 
     def shut(self, transport: Transport, *, linger: bool) -> None:

@@ -122,6 +122,8 @@ def packet_count(event: "Event") -> int:
     """Return the number of packets in an event."""
     if isinstance(event, Acknowledgements):
         return len(event.packet_ids)
+    if isinstance(event, Publishes):
+        return len(event.first_bytes)
     return event.ping_count if isinstance(event, Pings) else 1
 
 

@@ -4,12 +4,17 @@ import json
 import re
 import shutil
 import subprocess
+import urllib.parse
+import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.house.tree import ROOT
+from tests.support.ports import reserved_port
 from tests.support.scrape import families, scrape, server_with_traffic
+from tests.support.waiting import wait_for
 
 FILES = ROOT / "monitoring"
 NAME = re.compile(r"\b(?:timestone|process)_[a-z0-9_]+")
@@ -18,6 +23,52 @@ promtool = pytest.mark.skipif(
 )
 NOT_RECOMMENDED = "metric names should not contain abbreviated units"
 """What promtool says of counters named after a setting, such as `over_connects_per_s`."""
+
+
+def answer_of(port: int, path: str, **parameters: str) -> Any:
+    """Return what the API of a Prometheus answers; nothing while it does not."""
+    url = f"http://127.0.0.1:{port}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
+    try:
+        with urllib.request.urlopen(url, timeout=60) as answer:
+            return json.load(answer)["data"]
+    except OSError:
+        return {}
+
+
+def check_prometheus(port: int) -> None:
+    """Wait for a scrape, and evaluate every expression of the rules and of the dashboard."""
+    query = "timestone_mqtt_publishes_received_total"
+    wait_for(lambda: bool(answer_of(port, "query", query=query).get("result")))
+    (target,) = answer_of(port, "targets")["activeTargets"]
+    assert (target["health"], target["lastError"]) == ("up", "")
+    (found,) = answer_of(port, "query", query=query)["result"]
+    assert found["value"][1] == "1"
+    rules = [one for group in answer_of(port, "rules")["groups"] for one in group["rules"]]
+    assert {one["name"] for one in rules} == set(alert_names())
+    for place, expression in expressions().items():
+        if not expression.startswith("label_values("):  # a function of Grafana
+            evaluated = answer_of(port, "query", query=re.sub(r"\$\w+", "5m", expression))
+            assert evaluated.get("resultType") == "vector", place
+
+
+@pytest.mark.skipif(
+    shutil.which("prometheus") is None, reason="prometheus (Debian: prometheus) is not installed"
+)
+def test_a_real_prometheus_scrapes_a_real_server_and_evaluates_the_rules(tmp_path: Path) -> None:
+    running, address = server_with_traffic(tmp_path)
+    settings = (FILES / "prometheus.yml").read_text("utf-8")
+    assert settings.count("127.0.0.1:9464") == 2 and "scrape_interval: 15s" in settings
+    settings = settings.replace("127.0.0.1:9464", address).replace("interval: 15s", "interval: 1s")
+    (tmp_path / "prometheus.yml").write_text(settings)
+    shutil.copy(FILES / "alerts.yaml", tmp_path)
+    words = ["prometheus", "--config.file=prometheus.yml", "--storage.tsdb.path=history"]
+    with reserved_port() as port, running:
+        listen = f"--web.listen-address=127.0.0.1:{port}"
+        with subprocess.Popen([*words, listen], cwd=tmp_path, stderr=subprocess.DEVNULL) as prometheus:
+            try:
+                check_prometheus(port)
+            finally:
+                prometheus.terminate()
 
 
 @pytest.fixture(scope="module")

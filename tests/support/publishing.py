@@ -16,7 +16,7 @@ class Source:
         self.settlements: list[tuple[bytes, int]] = []
         self.lost: set[bytes] = set()
         """Answers to publishes at QoS 2 that could not be stored."""
-        self.submitted_bytes = self.publish_count = 0
+        self.submitted_bytes = self.publish_count = self.gathered_count = self.refused_count = 0
         self.writes: list[list[Packet]] = []
         self.refusals: list[str] = []
         self._held = False
