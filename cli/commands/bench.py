@@ -21,6 +21,9 @@ BENCHMARKS = {
         "spark": Entry(
             "timestone_bench.spark_read", "Scans by Spark beside Parquet and text of the same rows."
         ),
+        "tier": Entry(
+            "timestone_bench.tier.command", "Uploads and scans of a bucket beside obstore and Parquet."
+        ),
         "startup": Entry("timestone_bench.startup", "How soon commands answer and the server is ready."),
     },
 }
@@ -34,7 +37,7 @@ Examples:
   timestone bench mqtt fan-in --against mosquitto=127.0.0.1:1884
 """
 
-_EXTRAS = {"pyspark": "spark", "pyarrow": "spark"}
+_EXTRAS = {"pyspark": "spark", "pyarrow": "spark", "obstore": "s3"}
 """The extra that installs a package which a benchmark needs."""
 
 

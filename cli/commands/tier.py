@@ -10,13 +10,16 @@ from pathlib import Path
 import click
 
 from timestone.errors import NotAStore
-from timestone.view import view_store
+from timestone.view import StoreView, view_store
+from timestone_tiering.buckets.bucket import Bucket
 from timestone_tiering.buckets.bucket_url import is_url
 from timestone_tiering.errors import NoHistory
 from timestone_tiering.objects.history import log_histories
 from timestone_tiering.operations.claim import claim_prefix
 from timestone_tiering.operations.collection import collect_unused
 from timestone_tiering.operations.download import download_logs
+from timestone_tiering.operations.forgetting import find_forgettable
+from timestone_tiering.operations.forgetting import forget as forget_history
 from timestone_tiering.operations.status import BucketStatus, bucket_status, urls_of_store
 from timestone_tiering.operations.verification import LogVerification, verify_log
 
@@ -92,6 +95,19 @@ For a restored store, or for a copy, when the store that uploaded before is gone
 for good. The next `serve --tier` on DIR then continues the uploads. If the
 other store still runs, it stops to upload once this one begins.
 """
+_FORGET = """\
+Examples:
+  timestone tier forget data telemetry --dry-run   what would be forgotten
+  timestone tier forget data telemetry
+  timestone tier forget s3://bucket/plant 5d0c81f2a9e3b647
+  timestone tier collect s3://bucket/plant --delete   two days later
+
+For a log that was deleted in its store. LOG is its name, or its id where logs
+of one name were deleted and made again. From now on no reader finds it; one
+that has planned a read ends it. `collect --delete` deletes its objects once the
+delay is over. With DIR, logs that the store still has are refused. Give the URL
+only when the store is gone.
+"""
 _url = click.argument("url", metavar="URL", help="The bucket.")
 _logs = click.option(
     "--log",
@@ -126,13 +142,23 @@ def status(where: str, as_json: bool, endpoint: str | None, region: str | None) 
 
 
 def _statuses(where: str, endpoint: str | None, region: str | None) -> list[BucketStatus]:
+    with _buckets(where, endpoint, region) as (store, buckets):
+        return [bucket_status(bucket, store) for bucket in buckets]
+
+
+@contextmanager
+def _buckets(
+    where: str, endpoint: str | None, region: str | None
+) -> Iterator[tuple[StoreView | None, list[Bucket]]]:
+    """The bucket of a URL; or a view of a store, and the buckets that it has uploaded to."""
     if is_url(where):
-        return [bucket_status(bucket_at(where, endpoint, region))]
+        yield None, [bucket_at(where, endpoint, region)]
+        return
     with closing(view_store(where)) as store:
         urls = urls_of_store(store)
         if not urls:
             raise UsageError(f"{where}: the store has not uploaded to a bucket; start it with --tier URL")
-        return [bucket_status(bucket_at(url, endpoint, region), store) for url in urls]
+        yield store, [bucket_at(url, endpoint, region) for url in urls]
 
 
 @command.command(epilog=_VERIFY, exit_failed=EXIT_SYSTEM)
@@ -211,6 +237,42 @@ def collect(
     size = format_bytes(sum(one.size_bytes for one in found))
     print(f"{count}, {size}, deleted" if delete else f"{count}, {size}, can be deleted with --delete")
     return 1 if broken else 0
+
+
+@command.command(epilog=_FORGET)
+@click.argument("where", metavar="URL|DIR", help="The bucket, or the store whose bucket is meant.")
+@click.argument("log", metavar="LOG", help="Name or id of the log.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be forgotten.")
+@_json
+@bucket_options
+def forget(
+    where: str, log: str, dry_run: bool, as_json: bool, endpoint: str | None, region: str | None
+) -> None:
+    """Give up the history of a deleted log."""
+    with _usage_errors(), _buckets(where, endpoint, region) as (store, buckets):
+        found = find_forgettable(buckets, log, store)
+        if not dry_run:
+            forget_history(found)
+    manifest = found.manifest
+    if as_json:
+        place = manifest.place
+        print_json(
+            {
+                "url": found.objects.bucket.url,
+                "log": place.log,
+                "partition": place.partition,
+                "id": f"{place.log_id:016x}",
+                "start_offset": manifest.start,
+                "end_offset": manifest.end,
+                "stored_bytes": manifest.size_bytes,
+                "forgotten": not dry_run,
+            }
+        )
+        return
+    what = f"{found.folder}: offsets [{manifest.start}, {manifest.end}), {format_bytes(manifest.size_bytes)}"
+    print_text(f"{what}, would be forgotten" if dry_run else f"{what}, forgotten")
+    if not dry_run:
+        print_text(f"after the delay: timestone tier collect {found.objects.bucket.url} --delete")
 
 
 @command.command(epilog=_DOWNLOAD)

@@ -1,5 +1,6 @@
 """The commands and programs of a page work and print the documented output."""
 
+import contextlib
 import re
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import pytest
 from tests.house.pages import Block, blocks, pages, ports_of
 from tests.house.tree import ROOT
 from tests.support.ports import reserved_port
+from tests.support.s3_server import s3_server
 
 PROGRAMS = ROOT / "tests" / "support" / "page_programs.py"
 PROLOGUE = """\
@@ -104,7 +106,11 @@ def test_commands_and_programs_of_a_page_work(
 ) -> None:
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=":")
     monkeypatch.setenv("COLUMNS", "80")
-    with reserved_port() as port:
+    with reserved_port() as port, contextlib.ExitStack() as stack:
+        if any("s3://plant/" in block.text for block in blocks(page) if block.runs):
+            server = stack.enter_context(s3_server(tmp_path.with_name("s3"), bucket="plant"))
+            for name, value in server.environment.items():
+                monkeypatch.setenv(name, value)
         script, promises = as_script(page, str(port), tmp_path)
         done = subprocess.run(
             ["bash", "-c", script],

@@ -30,6 +30,8 @@ def unused_objects(objects: LogObjects, *, before_us: int) -> list[ObjectFacts]:
         if (version := objects.place.parse_manifest(facts.name)) is not None
     )
     kept = _kept(manifests, before_us)
+    if len(listed) == 1 and kept and kept[-1].is_end and listed[0].modified_us < before_us:
+        return listed  # last of all, so that an interrupted deletion does not bring an older manifest back
     kept_names = {objects.place.manifest(version) for version in kept}
     old = [one for one in listed if one.modified_us < before_us and one.name not in kept_names]
     replaced = [one for one in old if objects.place.parse_manifest(one.name) is not None]
@@ -37,6 +39,8 @@ def unused_objects(objects: LogObjects, *, before_us: int) -> list[ObjectFacts]:
     for version in reversed(kept):
         if not others:
             break
+        if version.is_end:
+            continue  # it names nothing
         manifest = Manifest.decode(
             objects.bucket.read(objects.place.manifest(version)), objects.place, version
         )

@@ -66,10 +66,11 @@ def log_histories(bucket: Bucket, chosen: Collection[str] = ()) -> list[LogHisto
 
 
 def listed_logs(bucket: Bucket) -> list[tuple[str, int]]:
-    """Name and partition of each log that has a manifest, sorted. Raises BucketError."""
+    """Name and partition of each log that has a manifest and was not forgotten, sorted. Raises BucketError."""
 
     def has_manifest(place: LogPlace) -> bool:
-        return next(LogObjects(bucket, place).versions(), None) is not None
+        newest = max(LogObjects(bucket, place).versions(), default=None)
+        return newest is not None and not newest.is_end
 
     places = log_places(bucket)
     with ThreadPoolExecutor(_LISTINGS_AT_ONCE) as pool:

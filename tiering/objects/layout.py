@@ -3,6 +3,7 @@
     owners/<generation>.json                                          one for each time that a store began to upload
     <log id>/<log>-<partition>/
       manifest/<generation>-<number>.json.zst                         the greatest name is the state of the log
+      manifest/<generation>-9999999999.json.zst                       the end of a log that was forgotten
       chapters/<base>-<end>-<generation>-<hash>.json.zst              older segments of large manifests
       segments/<base>-<end>-<generation>-<hash>.segment and .index    as they were sealed
       topics/<first id>-<end id>-<generation>-<hash>.topics           names, as the log's topic dictionary has them
@@ -57,6 +58,11 @@ class Version:
 
     generation: int
     number: int
+
+    @property
+    def is_end(self) -> bool:
+        """Does it say that the log was forgotten, instead of naming what it has?"""
+        return self.number == GENERATION_MOST
 
 
 def version_name(version: Version) -> str:

@@ -1,11 +1,12 @@
 """The manifests of one log in a bucket: finding the newest, and committing the next."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 from ..buckets.bucket import Bucket
 from ..errors import DamagedObject, ObjectExists, ObjectMissing, PrefixInUse
-from .layout import LogPlace, Version
+from .layout import GENERATION_MOST, LogPlace, Version
 from .manifest import (
     CHAPTER_SEGMENTS,
     SEGMENTS_MOST,
@@ -32,11 +33,11 @@ class LogObjects:
         self._chapters: dict[str, tuple[StoredSegment, ...]] = {}
 
     def newest(self) -> Manifest | None:
-        """The state of the log in the bucket; None when there is none. Raises DamagedObject, UnsupportedFormat,
-        BucketError."""
+        """The state of the log in the bucket; None when there is none, or the log was forgotten. Raises DamagedObject,
+        UnsupportedFormat, BucketError."""
         for remaining in reversed(range(_TRIES)):
             version = max(self.versions(), default=None)
-            if version is None:
+            if version is None or version.is_end:
                 return None
             try:
                 return Manifest.decode(self.bucket.read(self.place.manifest(version)), self.place, version)
@@ -61,6 +62,15 @@ class LogObjects:
         except ObjectExists:
             if self.bucket.read(name) != data:  # else the answer to an earlier try was lost
                 raise PrefixInUse(f"{self.bucket.url}: {name} was written by another store") from None
+
+    def end(self, manifest: Manifest) -> None:
+        """Have no reader find the log any more. What its manifests name is unused from now on. Raises BucketError."""
+        version = Version(manifest.version.generation, GENERATION_MOST)
+        empty = Manifest(
+            self.place, version, manifest.created_us, manifest.written_us, manifest.end, manifest.end
+        )
+        with suppress(ObjectExists):
+            self.bucket.create(self.place.manifest(version), empty.encode())
 
     def segments(self, manifest: Manifest) -> list[StoredSegment]:
         """All segments that a manifest and its chapters name and that end above its start, in order. Raises

@@ -4,6 +4,7 @@ What belongs here: which segment is next, what it needs, and when the bucket and
 order of a step is segment, index, topic names, dictionary, manifest. A step that is interrupted anywhere leaves objects
 that no manifest names, and the next one begins from what the newest manifest says."""
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -36,6 +37,7 @@ from .upload import (
     upload_topics,
 )
 
+_LOGGER = logging.getLogger("timestone.tiering")
 _COMPRESSION_WAIT_S = 60.0
 """How long a sealed segment of a log with compression may stay as it is before it is uploaded like that."""
 
@@ -117,6 +119,7 @@ class LogUploader:
         if self._unsure is not None:
             self.commit(self._unsure)  # the same bytes under the same name: that finds out, and does no harm
         if self.manifest is None:
+            self._keep_from_ending()
             found = self.objects.newest()
             if found is not None:
                 self._check_same(found)
@@ -175,6 +178,7 @@ class LogUploader:
         Raises PrefixInUse, DamagedObject, UnsupportedFormat, BucketError."""
         if self.manifest is None or not self.manifest.version.generation:
             return 0
+        self._keep_from_ending()
         if self._made is None or self._made[0] != self.manifest.version:
             facts = self.objects.bucket.head(self.objects.place.manifest(self.manifest.version))
             self._made = (self.manifest.version, facts.modified_us, time.monotonic())
@@ -185,6 +189,17 @@ class LogUploader:
             self._ownership.check()
             delete_objects(self.objects.bucket, unused)
         return len(unused)
+
+    def _keep_from_ending(self) -> None:
+        """Take it back when the log was forgotten by mistake: it is there. Raises BucketError."""
+        if self.log.has_ended:
+            return
+        newest = max(self.objects.versions(), default=None)
+        if newest is not None and newest.is_end:
+            _LOGGER.warning(
+                "%s: it was forgotten in the bucket, but is still in the store: kept", self.log.folder
+            )
+            self.objects.bucket.delete([self.objects.place.manifest(newest)])
 
     def _take(self, manifest: Manifest) -> None:
         self.manifest, self._is_told = manifest, False

@@ -82,6 +82,25 @@ def test_collect_lists_first_and_deletes_when_told(
     assert sorted((tmp_path / "bucket").rglob("manifest/*")) == manifests[2:]
 
 
+def test_forget_takes_only_a_log_that_the_store_has_deleted(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = str(tmp_path / "data")
+    done = command("tier", "forget", "data", "telemetry", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (64, "") and "delete it there first" in done.stderr
+    assert main(["delete", data, "telemetry", "--yes"]) == 0
+    capsys.readouterr()
+    code, out = run(capsys, "forget", data, "telemetry", "--dry-run")
+    assert code == 0 and out.startswith("telemetry-0: offsets [0, 30), ") and out.endswith("be forgotten\n")
+    code, out = run(capsys, "forget", data, "telemetry", "--json")
+    assert code == 0 and json.loads(out)["forgotten"] is True
+    code, out = run(capsys, "collect", url, "--older-than", "0", "--delete")
+    assert code == 0 and out.splitlines()[-1].startswith("12 objects, ")
+    code, out = run(capsys, "collect", url, "--older-than", "0", "--delete")
+    assert code == 0 and out.splitlines()[-1].startswith("1 object, ")
+    assert not [path for path in (tmp_path / "bucket").rglob("*-0/**/*") if path.is_file()]
+
+
 def test_download_is_read_like_a_store(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = str(tmp_path / "copy")
     code, out = run(capsys, "download", url, target)
