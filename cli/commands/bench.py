@@ -24,6 +24,7 @@ BENCHMARKS = {
         "tier": Entry(
             "timestone_bench.tier.command", "Uploads and scans of a bucket beside obstore and Parquet."
         ),
+        "compare": Entry("timestone_bench.compare", "Two checkouts of Timestone in turns."),
         "startup": Entry("timestone_bench.startup", "How soon commands answer and the server is ready."),
     },
 }
