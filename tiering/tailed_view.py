@@ -16,26 +16,33 @@ from .errors import TieringError
 from .objects.layout import LogPlace
 from .reading.fetched_segments import FetchedSegments, FetchStatus
 from .reading.histories import Histories
+from .reading.shared_segments import SharedSegments
 from .reading.temporary_folder import TemporaryFolder
 from .uploading.ownership import SPACE
 from .view import CACHE_BYTES
 
 
 def view_with_tail(
-    url: str, tail: str | os.PathLike[str], *, endpoint: str | None = None, region: str | None = None
+    url: str,
+    tail: str | os.PathLike[str],
+    *,
+    endpoint: str | None = None,
+    region: str | None = None,
+    shared: Path | None = None,
 ) -> "TailedView":
     """Read the logs of a store from the start that they have in its bucket. tail: folder of the store, which a server
-    may own. endpoint, region: instead of those of the environment.
+    may own. endpoint, region: instead of those of the environment. shared: a folder for fetched segments that several
+    processes use at the same time, instead of a temporary one.
 
     Raises NotAStore, TieringError for a URL that is not valid or that the store does not upload to."""
-    return TailedView(open_bucket(url, endpoint=endpoint, region=region), Path(tail))
+    return TailedView(open_bucket(url, endpoint=endpoint, region=region), Path(tail), shared=shared)
 
 
 class TailedView(StoreView):
     """The logs of a store, with what only its bucket has. Made by `view_with_tail`; usable from any thread. Reads below
     the local start raise HistoryUnavailable while the bucket does not answer."""
 
-    def __init__(self, bucket: Bucket, tail: Path) -> None:
+    def __init__(self, bucket: Bucket, tail: Path, *, shared: Path | None = None) -> None:
         """See `view_with_tail`."""
         super().__init__(tail)
         self.bucket = bucket
@@ -47,7 +54,11 @@ class TailedView(StoreView):
             )
         self._temporary = TemporaryFolder()
         folder = self._temporary.path
-        self._fetched = FetchedSegments(folder / "segments", CACHE_BYTES, files=self.files)
+        self._fetched = (
+            FetchedSegments(folder / "segments", CACHE_BYTES, files=self.files)
+            if shared is None
+            else SharedSegments(shared, CACHE_BYTES, files=self.files)
+        )
         self._histories = Histories(folder, self._fetched, self.files, self.open_segments)
         self.history_of = self._history_of
 

@@ -28,6 +28,7 @@ from .objects.manifest import Manifest
 from .objects.manifests import LogObjects
 from .reading.fetched_segments import FetchedSegments, FetchStatus, dictionary_of
 from .reading.remote_segment import RemoteSegment
+from .reading.shared_segments import SharedSegments
 from .reading.temporary_folder import TemporaryFolder
 
 CACHE_BYTES = 1 << 30
@@ -40,28 +41,41 @@ def view_bucket(
     region: str | None = None,
     cache: Path | None = None,
     cache_bytes: int = CACHE_BYTES,
+    shared: Path | None = None,
 ) -> "BucketView":
     """Read the logs below a prefix of a bucket: s3://BUCKET/PREFIX, gs://…, az://… or file:///FOLDER.
 
     endpoint, region: instead of those of the environment. cache: folder for fetched segments, which one process at a
-    time may use and the next one finds; a temporary one when it is None. cache_bytes: how much it holds.
+    time may use and the next one finds; a temporary one when it is None. cache_bytes: how much it holds. shared:
+    instead of `cache`, a folder that several processes use at the same time, and none removes.
 
     Raises NoHistory when there is no log, TieringError for a URL that is not valid, BucketError, OSError."""
     bucket = open_bucket(url, endpoint=endpoint, region=region)
-    return BucketView(bucket, cache=cache, cache_bytes=cache_bytes)
+    return BucketView(bucket, cache=cache, cache_bytes=cache_bytes, shared=shared)
 
 
 class BucketView(StoreView):
     """The logs below a prefix of a bucket. Made by `view_bucket`; usable from any thread. It has no readers and no
     documents: commits of named readers raise ReadOnlyStore."""
 
-    def __init__(self, bucket: Bucket, *, cache: Path | None = None, cache_bytes: int = CACHE_BYTES) -> None:
+    def __init__(
+        self,
+        bucket: Bucket,
+        *,
+        cache: Path | None = None,
+        cache_bytes: int = CACHE_BYTES,
+        shared: Path | None = None,
+    ) -> None:
         """See `view_bucket`."""
         self.bucket = bucket
         self._temporary = TemporaryFolder()
         self._folder = self._temporary.path
         try:
-            self.fetched = FetchedSegments(cache or self._folder / "segments", cache_bytes)
+            self.fetched = (
+                FetchedSegments(cache or self._folder / "segments", cache_bytes)
+                if shared is None
+                else SharedSegments(shared, cache_bytes)
+            )
             super().__init__(Path(bucket.url))
         except BaseException:
             self._temporary.close()

@@ -1,10 +1,15 @@
 """Selected logs of a store as of one moment. The only module here that opens a store for planning."""
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.core.files import SparkFiles
 
 import timestone
+import timestone_tiering
 from pyspark_timestone.offsets import LogPartition
 from pyspark_timestone.options.read_options import ReadOptions
 from pyspark_timestone.options.selection import Selection
@@ -22,7 +27,21 @@ class ChosenLogs:
 
 def source_view(options: ReadOptions) -> StoreView:
     """Return a view of what the options name: a store, a bucket, or both. Raises what `timestone.view` does."""
-    return timestone.view(options.path, tail=options.tail)
+    if not isinstance(options.path, str):
+        return timestone.view(options.path)
+    shared = _folder_of_tasks()
+    if options.tail is None:
+        return timestone_tiering.view_bucket(options.path, shared=shared)
+    return timestone_tiering.view_with_tail(options.path, options.tail, shared=shared)
+
+
+def _folder_of_tasks() -> Path | None:
+    """Return a folder that all tasks of an application share on one machine, and Spark removes with it: each segment is
+    fetched once. None outside of a task, and where it cannot be written."""
+    if not SparkFiles._is_running_on_worker:
+        return None
+    root = Path(SparkFiles.getRootDirectory()).absolute()
+    return root / "timestone-bucket" if os.access(root, os.W_OK) else None
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from pyspark_timestone.options.read_options import read_options
 from pyspark_timestone.reading.batch_reader import TimestoneReader
 from pyspark_timestone.reading.scan import ScanTask, scan
 from tests.support.buckets import upload_store
+from tests.support.s3_proxy import s3_proxy
 from tests.support.s3_server import BUCKET, s3_server
 from tests.tiering.conftest import append
 from timestone import LogConfig
@@ -207,8 +208,10 @@ _COUNTS = """
 import sys
 from pyspark_timestone.session import spark_session
 spark = spark_session("bucket", master="local[2]")
-read = spark.read.format("timestone").load(sys.argv[1])
-print("counts", read.count(), read.selectExpr("sum(offset)").first()[0])
+read = spark.read.format("timestone").option("minPartitions", 8).load(sys.argv[1])
+print("counts", read.count(), read.selectExpr("sum(offset)").first()[0], flush=True)
+some = read.where("offset < 20")
+print("tasks", some.rdd.getNumPartitions(), bytes(some.selectExpr("max(value)").first()[0]).decode())
 """
 
 
@@ -217,18 +220,23 @@ print("counts", read.count(), read.selectExpr("sum(offset)").first()[0])
 def test_with_the_server_deleted_the_bucket_gives_the_same_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with s3_server(tmp_path / "s3") as server:
+    """Counts fetch no segment. The values of two segments, which eight tasks read, fetch each once."""
+    with s3_server(tmp_path / "s3") as server, s3_proxy(server.port) as proxy:
         for name, value in server.environment.items():
             monkeypatch.setenv(name, value)
         url = f"s3://{BUCKET}/{secrets.token_hex(4)}"
-        upload(tmp_path / "data", url, 501)
+        upload(tmp_path / "data", url, 81)
         with timestone.view(tmp_path / "data") as view:
-            before = [one for one in view.log("telemetry").reader("earliest") if one.offset < 500]
+            before = [one for one in view.log("telemetry").reader("earliest") if one.offset < 80]
         shutil.rmtree(tmp_path / "data")
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.endpoint)
         done = subprocess.run(
-            [sys.executable, "-c", _COUNTS, url], capture_output=True, text=True, timeout=110
+            [sys.executable, "-c", _COUNTS, url], capture_output=True, text=True, timeout=300
         )
         assert f"counts {len(before)} {sum(one.offset for one in before)}" in done.stdout, done.stderr
+        assert "tasks 8 record 9" in done.stdout, done.stderr
+        fetched = [one.partition("?")[0] for one in proxy.requests if ".segment" in one]
+        assert len(fetched) == len(set(fetched)) == 2 and all(one.startswith("GET ") for one in fetched)
         assert server.environment["AWS_SECRET_ACCESS_KEY"] not in done.stdout + done.stderr
         restore_store(open_bucket(url), tmp_path / "new")
         with timestone.view(tmp_path / "new") as view:
