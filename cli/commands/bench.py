@@ -25,6 +25,9 @@ BENCHMARKS = {
             "timestone_bench.tier.command", "Uploads and scans of a bucket beside obstore and Parquet."
         ),
         "compare": Entry("timestone_bench.compare", "Two checkouts of Timestone in turns."),
+        "pipeline": Entry(
+            "timestone_bench.pipeline", "The pipeline beside a plain Spark job with the same steps."
+        ),
         "startup": Entry("timestone_bench.startup", "How soon commands answer and the server is ready."),
     },
 }
