@@ -119,7 +119,7 @@ def _measure(
     directory: Path, count: int, devices: int, source: SourceConfig, repeat: int, progress: Progress
 ) -> Result:
     store = directory / "data"
-    config = PipelineConfig(source=replace(source, path=store), spark=SparkConfig(conf=_CONF))
+    config = PipelineConfig(source=replace(source, path=str(store)), spark=SparkConfig(conf=_CONF))
     progress("starting Spark")
     spark = session_of(config)
     try:

@@ -200,7 +200,9 @@ def count_records(report: dict[str, Any]) -> int:
 def pipeline(console: Console, data: Path, tables: Path) -> TableCounts:
     """Run the pipeline over the log, count what it made and show the first rows."""
     config = PipelineConfig(
-        source=SourceConfig(path=data, logs=(LOG,)), tables=TablesConfig(path=str(tables)), spark=SHORT_RUN
+        source=SourceConfig(path=str(data), logs=(LOG,)),
+        tables=TablesConfig(path=str(tables)),
+        spark=SHORT_RUN,
     )
     with console.status("starting Java and Spark"):
         spark = session_of(config, scans=False)

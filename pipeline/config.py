@@ -8,6 +8,8 @@ from math import lcm
 from pathlib import Path
 from typing import Literal
 
+import timestone
+from timestone import StoreView
 from timestone.declared import Declared, setting
 
 from .errors import InvalidConfig
@@ -27,9 +29,15 @@ RESERVED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceConfig(Declared):
-    """Input of the pipeline."""
+    """Input of the pipeline. Raises InvalidConfig."""
 
-    path: Path = field(default=Path("timestone-data"), metadata={"help": "the folder of the store"})
+    path: str = setting("timestone-data", "the folder of the store, or the bucket it uploads to: s3://…")
+    tail: Path | None = field(
+        default=None,
+        metadata={
+            "help": "with a bucket: the folder of the store, for the records that are not uploaded yet"
+        },
+    )
     logs: tuple[str, ...] = setting((), "names of logs; none: all of them")
     topics: tuple[str, ...] = setting((), "MQTT topic filters; none: every record")
     starting: Literal["earliest", "latest"] = setting("earliest", "where the very first run begins")
@@ -37,6 +45,15 @@ class SourceConfig(Declared):
     fail_on_data_loss: bool = setting(
         True, "stop when records that come next are gone; else warn and continue"
     )
+
+    def __post_init__(self) -> None:
+        Declared.__post_init__(self)
+        if self.tail is not None and "://" not in self.path:
+            raise InvalidConfig(f"invalid source.tail: expected a bucket in source.path, got {self.path!r}")
+
+    def view(self) -> StoreView:
+        """Return a view of the store. Raises TimestoneError, OSError."""
+        return timestone.view(self.path, tail=self.tail)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,7 +32,9 @@ _OTHER_TYPE = re.compile(
 )
 """Part of the error of reading a file that was written before the type of a field was changed."""
 _JAVA_IS_GONE = "Spark's Java has ended: it was killed, or there was too little memory"
-_OURS = re.compile(r"\b(?:pyspark_timestone|timestone_pipeline|timestone)\.errors\.\w+: (.+)")
+_OURS = re.compile(
+    r"\b(?:pyspark_timestone|timestone_pipeline|timestone_tiering|timestone)\.errors\.\w+: (.+)"
+)
 
 
 def silence_java() -> None:

@@ -1,6 +1,5 @@
 """Whether a run would find something to do, answered without Spark, whose start takes longer than an idle run."""
 
-import timestone
 from pyspark_timestone.offsets import LogPartition, SourceOffset
 from timestone import LogView
 
@@ -18,7 +17,7 @@ def is_caught_up(source: SourceConfig, tables: SourceOffset) -> bool:
     def is_selected(key: LogPartition) -> bool:
         return not source.logs or key.log in source.logs
 
-    with timestone.view(source.path) as store:
+    with source.view() as store:
         known = map(LogPartition._make, store.log_names(server=bool(source.logs)))
         logs = {key: store.log(*key) for key in known if is_selected(key)}
         missing = {*filter(is_selected, tables.positions)} - logs.keys()

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
@@ -107,8 +107,10 @@ class Snapshot:
         added: Sequence[DataFile] = (),
         removed: Iterable[DataFile] = (),
         marks: Mapping[str, int] | None = None,
+        schema: Schema | None = None,
     ) -> None:
-        """Commit files, durably, with the application transactions `marks`. Raises Conflict if another process has
+        """Commit files, durably, with the application transactions `marks`. With `schema`, which becomes that of the
+        table, they replace all files. Raises Conflict if another process has
         removed one of `removed`, or has committed one of `marks`, since this version; then nothing has changed."""
         now_ms = time.time_ns() // 1_000_000
         gone = [
@@ -129,8 +131,8 @@ class Snapshot:
         try:
             delta.create_write_transaction(
                 [*new, *gone],
-                mode="append",
-                schema=delta.schema(),
+                mode="append" if schema is None else "overwrite",
+                schema=schema or delta.schema(),
                 partition_by=delta.metadata().partition_columns,
                 commit_properties=CommitProperties(
                     app_transactions=[

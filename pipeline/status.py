@@ -122,7 +122,7 @@ def _reasons(state: State, snapshot: Snapshot) -> dict[str, int]:
 def _positions(config: PipelineConfig, progress: Progress) -> list[PartitionStatus]:
     ends: dict[LogPartition, int] = {}
     try:
-        with timestone.view(config.source.path) as store:
+        with config.source.view() as store:
             for key in map(LogPartition._make, store.log_names(server=bool(config.source.logs))):
                 if not config.source.logs or key.log in config.source.logs:
                     ends[key] = store.log(*key).synced_offset

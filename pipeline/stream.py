@@ -93,12 +93,14 @@ def _records(config: PipelineConfig, spark: SparkSession, warehouse: Warehouse) 
     }
     if source.logs:
         options["subscribe"] = ",".join(source.logs)
+    if source.tail is not None:
+        options["tail"] = str(source.tail)
     if source.topics:
         options["topics"] = ",".join(source.topics)
     if warehouse.state().progress.offset.positions and not has_batches(warehouse.checkpoint):
         # The checkpoint is gone and the tables are not. Read everything; records that the tables have are left out.
         options["startingOffsets"] = "earliest"
-    return spark.readStream.format("timestone").options(**options).load(str(source.path))
+    return spark.readStream.format("timestone").options(**options).load(source.path)
 
 
 def _told(error: Exception) -> PipelineError:

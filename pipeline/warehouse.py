@@ -29,6 +29,7 @@ from .errors import OldTables, TableFailed
 from .location import Location
 from .locks import exclusively
 from .progress import Progress
+from .schema_evolution import evolve
 from .snapshot import Snapshot, failed, make_durable
 from .tables import Table, Tables, tables_of
 
@@ -96,15 +97,16 @@ class Warehouse:
         return Snapshot(self.tables.progress, self.root.child(self.tables.progress.name)).exists
 
     def create(self, schemas: Mapping[str, Schema]) -> None:
-        """Create missing tables, and add columns that the schemas have and the tables lack. Raises OldTables,
-        TableFailed."""
+        """Create missing tables; add columns that the schemas have and the tables lack, and widen those that are wider
+        in the schemas. Raises OldTables, TableFailed, Conflict."""
         self._refuse_old()
         for table in self.tables.all():
             location = self.root.child(table.name)
             snapshot = Snapshot(table, location)
             try:
                 if snapshot.exists:
-                    _widen(snapshot, schemas[table.name])
+                    with self.work() as work:
+                        evolve(snapshot, schemas[table.name], work)
                 else:
                     self._create(table, location, schemas[table.name])
             except (DeltaError, OSError) as error:
@@ -157,6 +159,7 @@ class Warehouse:
             configuration={
                 "delta.checkpointInterval": str(_CHECKPOINT_COMMITS),
                 "delta.logRetentionDuration": _LOG_RETENTION,
+                "delta.enableChangeDataFeed": "true",
                 # Each checkpoint repeats the names of replaced files for this long.
                 "delta.deletedFileRetentionDuration": f"interval {max(1, self.config.keep_replaced_h)} hours",
                 # Those of merged files: delta-rs would make them of the first 32 columns only.
@@ -236,6 +239,12 @@ class Work:
             self.added += added
             self.removed += len(removed)
 
+    def replace_all(self, snapshot: Snapshot, schema: Schema) -> None:
+        """Commit the files of a table in place of all that it has, with another schema. Raises Conflict."""
+        added = self.of(snapshot.table)
+        snapshot.commit(added, schema=schema)
+        self._pending = [one for one in self._pending if one not in added]
+
     def commit_progress(
         self, state: State, number: int, progress: Progress, marks: Mapping[str, int]
     ) -> None:
@@ -262,21 +271,3 @@ class Work:
 def open_tables(config: PipelineConfig) -> Warehouse:
     """Return the tables of a configuration. Touches no file. Raises InvalidConfig."""
     return Warehouse(config.tables, tables_of(config))
-
-
-def _widen(snapshot: Snapshot, schema: Schema) -> None:
-    known = {field.name: field for field in snapshot.delta.schema().fields}
-    for field in schema.fields:
-        if field.name in known and known[field.name].type != field.type:
-            raise TableFailed(
-                f"table {snapshot.table.name}: column {field.name!r} is {_type(known[field.name].type)} in its files"
-                f" and {_type(field.type)} in the settings; set tables.path to another folder to build the tables again"
-                " from the log"
-            )
-    if missing := [field for field in schema.fields if field.name not in known]:
-        snapshot.delta.alter.add_columns(missing)
-        make_durable(snapshot.location)
-
-
-def _type(kind: object) -> str:
-    return str(getattr(kind, "type", kind))

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-import timestone
-
 from ..errors import CommandError, UsageError
 from ..group import Group
 from ..input.parameters import FILE, Parsed
@@ -130,7 +128,7 @@ def run(file: Path | None, once: bool, final: bool, quiet: bool) -> int:
         from timestone_pipeline import run as run_pipeline
 
         # A wrong path of the store is reported before Java starts and before tables of nothing are made.
-        timestone.view(config.source.path).close()
+        config.source.view().close()
         if once and not final and _is_done(config):
             _say_caught_up(config)  # known without waiting for Java
             return 0

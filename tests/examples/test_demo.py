@@ -22,7 +22,7 @@ DEVICES = 12
 @pytest.mark.timeout(1500)
 def test_demo_finds_equal_counts_also_after_an_earlier_demo(tmp_path: Path) -> None:
     (tmp_path / "demo" / "data" / "mqtt-0").mkdir(parents=True)
-    (tmp_path / "demo" / "tables" / "_ledger").mkdir(parents=True)
+    (tmp_path / "demo" / "tables" / "clean" / "_delta_log").mkdir(parents=True)
     (tmp_path / "demo" / "server.log").touch()
     done = subprocess.run(
         [

@@ -68,7 +68,7 @@ def test_submitted_work_runs_in_the_workers(tmp_path: Path) -> None:
         assert view.log("copies").end_offset == 100
 
     config = PipelineConfig(
-        source=SourceConfig(path=tmp_path / "data", logs=(LOG,)),
+        source=SourceConfig(path=str(tmp_path / "data"), logs=(LOG,)),
         tables=TablesConfig(path=str(tmp_path / "tables")),
     )
     said = status(config, open_tables(config))

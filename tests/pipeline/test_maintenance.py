@@ -51,7 +51,7 @@ def compacted(plant: Plant) -> None:
 
 def test_compaction_keeps_all_rows_in_fewer_files(spark: SparkSession, tmp_path: Path) -> None:
     narrow = {"device": "string", "seq": "bigint", "ts": "timestamp", "temperature": "double"}
-    batches = SourceConfig(path=tmp_path / "data", logs=(LOG,), records_per_batch=501)
+    batches = SourceConfig(path=str(tmp_path / "data"), logs=(LOG,), records_per_batch=501)
     plant = Plant(spark, tmp_path, source=batches, message=MessageConfig(fields=narrow))
     for start in (0, 500, 1000):
         plant.send(
@@ -85,7 +85,7 @@ def test_compaction_keeps_all_rows_in_fewer_files(spark: SparkSession, tmp_path:
 
 
 def test_files_grow_to_the_requested_size(spark: SparkSession, tmp_path: Path) -> None:
-    batches = SourceConfig(path=tmp_path / "data", logs=(LOG,), records_per_batch=1)
+    batches = SourceConfig(path=str(tmp_path / "data"), logs=(LOG,), records_per_batch=1)
     plant = Plant(spark, tmp_path, source=batches)
     plant.send(*[message("d", number) for number in range(4)])
     assert len(plant.run()) == 4

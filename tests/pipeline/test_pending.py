@@ -22,7 +22,7 @@ def source(tmp_path: Path) -> SourceConfig:
     with timestone.open(tmp_path / "data") as store:
         store.log("mqtt").append_many([b"x"] * 5)
         store.log("other")
-    return SourceConfig(path=tmp_path / "data")
+    return SourceConfig(path=str(tmp_path / "data"))
 
 
 def tables(source: SourceConfig, positions: Mapping[LogPartition, int]) -> SourceOffset:
@@ -63,4 +63,4 @@ def test_tables_are_not_caught_up_when_a_run_has_an_error_to_report(source: Sour
 
 def test_missing_store_is_an_error(source: SourceConfig) -> None:
     with pytest.raises(NotAStore):
-        is_caught_up(replace(source, path=source.path / "nowhere"), tables(source, {KEY: 5}))
+        is_caught_up(replace(source, path=f"{source.path}/nowhere"), tables(source, {KEY: 5}))

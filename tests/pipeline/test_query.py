@@ -2,8 +2,11 @@
 
 from pathlib import Path
 
+import duckdb
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
 from tests.support.windows_table import add, opened
 from timestone_pipeline import PipelineError, export, query
@@ -22,6 +25,27 @@ def test_query_sees_current_rows_and_partitions(tmp_path: Path) -> None:
         query(warehouse, "FROM nowhere"),
     ):
         pass
+
+
+def test_other_programs_read_the_current_rows(tmp_path: Path) -> None:
+    warehouse = opened(tmp_path)
+    add(warehouse, 1, 2)
+    add(warehouse, 7, 8, replace=True)
+    delta = DeltaTable(tmp_path / "windows")
+    assert sorted(delta.to_pandas()["messages"]) == [7, 8]
+    with duckdb.connect() as connection:
+        connection.register("found", delta.to_pyarrow_dataset())
+        assert connection.sql("SELECT sum(messages) FROM found").fetchall() == [(15,)]
+    assert DeltaTable(tmp_path / "windows", version=1).to_pandas()["messages"].sum() == 3
+    changes = pa.table(delta.load_cdf(starting_version=2)).select(["messages", "_change_type"])
+    assert sorted(tuple(row.values()) for row in changes.to_pylist()) == [
+        (1, "delete"),
+        (2, "delete"),
+        (7, "insert"),
+        (8, "insert"),
+    ]
+    polars = pytest.importorskip("polars")
+    assert sorted(polars.read_delta(str(tmp_path / "windows"))["messages"]) == [7, 8]
 
 
 def test_export_has_the_current_files_and_nothing_else(tmp_path: Path) -> None:

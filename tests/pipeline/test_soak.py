@@ -167,7 +167,7 @@ def test_resources_of_a_running_pipeline_do_not_grow(tmp_path: Path) -> None:
     plant = Plant(
         None,
         tmp_path,
-        source=SourceConfig(path=tmp_path / "data", logs=(LOG,)),
+        source=SourceConfig(path=str(tmp_path / "data"), logs=(LOG,)),
         tables=TablesConfig(path=str(tmp_path / "tables"), keep_replaced_s=KEEP_S),
     )
     (tmp_path / "pipeline.toml").write_text(SETTINGS)

@@ -21,7 +21,7 @@ PROBLEM = pa.schema([("problem", pa.string())])
 @pytest.fixture
 def config(tmp_path: Path) -> PipelineConfig:
     return PipelineConfig(
-        source=SourceConfig(path=tmp_path / "data", logs=("mqtt",)),
+        source=SourceConfig(path=str(tmp_path / "data"), logs=("mqtt",)),
         tables=TablesConfig(path=str(tmp_path / "tables")),
     )
 

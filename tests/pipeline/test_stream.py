@@ -22,7 +22,7 @@ MESSAGES = [message(f"d{number % 3}", number // 3, at_s=number) for number in ra
 
 @pytest.fixture
 def plant(spark: SparkSession, tmp_path: Path) -> Plant:
-    return Plant(spark, tmp_path, source=SourceConfig(path=tmp_path / "data", records_per_batch=1000))
+    return Plant(spark, tmp_path, source=SourceConfig(path=str(tmp_path / "data"), records_per_batch=1000))
 
 
 def test_run_stopped_at_once_is_continued_by_the_next(plant: Plant) -> None:
@@ -103,7 +103,7 @@ def test_repeated_batches_change_nothing_on_any_checkpoint(plant: Plant) -> None
 
     # Without a checkpoint all is read again, in other batches, and offsets already in the tables are skipped.
     shutil.rmtree(checkpoint)
-    plant.changed(source=SourceConfig(path=plant.data, starting="latest", records_per_batch=1500))
+    plant.changed(source=SourceConfig(path=str(plant.data), starting="latest", records_per_batch=1500))
     plant.send(*MESSAGES[2000:])
     assert len(plant.run()) == 1
     plant.check()
@@ -162,7 +162,7 @@ def test_late_messages_are_separated_and_a_wrong_device_clock_makes_no_other_lat
 
 
 def test_error_of_the_source_is_one_line(plant: Plant) -> None:
-    plant.changed(source=SourceConfig(path=plant.data.parent / "nowhere"))
+    plant.changed(source=SourceConfig(path=str(plant.data.parent / "nowhere")))
     with pytest.raises(PipelineError, match=r"nowhere.* is not a Timestone store") as raised:
         run(plant.config, plant.spark, once=True)
     assert "\n" not in str(raised.value)

@@ -12,9 +12,9 @@ import pytest
 
 from pyspark_timestone.offsets import LogPartition, SourceOffset
 from tests.support import table_files
-from tests.support.windows_table import SCHEMA, TABLE, add, opened, rows, snapshot, sweep
+from tests.support.windows_table import TABLE, add, opened, rows, snapshot, sweep
 from timestone_pipeline import MAINTENANCE, PipelineConfig, TablesConfig, open_tables
-from timestone_pipeline.errors import Busy, OldTables, TableFailed
+from timestone_pipeline.errors import Busy, OldTables
 from timestone_pipeline.progress import Progress
 from timestone_pipeline.warehouse import STREAM
 
@@ -74,20 +74,6 @@ def test_progress_is_one_row_and_is_read_back(tmp_path: Path) -> None:
             work.commit_progress(state, number, progress, {"": number})
         assert (warehouse.state().number, warehouse.state().progress) == (number, progress)
     assert deltalake.DeltaTable(tmp_path / "progress").to_pyarrow_table().num_rows == 1
-
-
-def test_added_column_is_null_in_older_rows_and_a_changed_type_is_refused(tmp_path: Path) -> None:
-    warehouse = opened(tmp_path)
-    add(warehouse, 1)
-    table_files.create(warehouse, {TABLE.name: SCHEMA.append(pa.field("mean", pa.float64()))})
-    with warehouse.work() as work:
-        table_files.write(work, TABLE, pa.table({"messages": [2], "mean": [0.5]}), "1")
-        work.commit(snapshot(warehouse), {})
-    found = deltalake.DeltaTable(tmp_path / TABLE.name).to_pyarrow_table().sort_by("messages")
-    assert found["mean"].to_pylist() == [None, 0.5]
-    told = r"table windows: column 'messages' is long in its files and string .* set tables.path to another folder"
-    with pytest.raises(TableFailed, match=told):
-        table_files.create(warehouse, {TABLE.name: pa.schema([("messages", pa.string())])})
 
 
 def test_compaction_repeats_no_row_for_a_stream_on_the_delta_table(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 import timestone
+from timestone import LogConfig
 from timestone_pipeline import Commit, PipelineConfig, SourceConfig, TablesConfig, open_tables, run
 from timestone_pipeline.frames import Step, in_silence
 
@@ -35,18 +36,20 @@ def message(device: str, seq: int, *, at_s: float | None = None, **more: Any) ->
 class Plant:
     """One store and one pipeline in a folder."""
 
-    def __init__(self, spark: SparkSession | None, root: Path, **sections: Any) -> None:
+    def __init__(
+        self, spark: SparkSession | None, root: Path, *, log: LogConfig | None = None, **sections: Any
+    ) -> None:
         """Create it without a session, for a test that leaves running to a command."""
         self._spark = spark
         self.data, self.tables = root / "data", root / "tables"
         self.config = PipelineConfig(
             **{
-                "source": SourceConfig(path=self.data, logs=(LOG,)),
+                "source": SourceConfig(path=str(self.data), logs=(LOG,)),
                 "tables": TablesConfig(path=str(self.tables)),
                 **sections,
             }
         )
-        with timestone.open(self.data) as store:
+        with timestone.open(self.data, log=log or LogConfig()) as store:
             store.log(LOG)
 
     @property

@@ -36,7 +36,7 @@ def read(folder: Path, text: str) -> PipelineConfig:
 def test_a_file_says_what_is_different(tmp_path: Path) -> None:
     config = read(tmp_path, FILE)
     assert (config.source.path, config.source.logs, config.source.records_per_batch) == (
-        Path("plant"),
+        "plant",
         ("mqtt",),
         1000,
     )
