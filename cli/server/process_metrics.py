@@ -72,6 +72,11 @@ class LoopWatch:
         ]
 
 
+def _open_file_count() -> int:
+    """Return the number of open descriptors. Linux 6.2 and later keeps it; a listing takes a microsecond for each."""
+    return os.stat("/proc/self/fd").st_size or len(os.listdir("/proc/self/fd"))
+
+
 def process_metrics() -> list[Metric]:
     """Return the figures of the kernel about this process. Raises OSError where there is no `/proc`."""
     # The second field is the name of the program in parentheses, which may have blanks in it.
@@ -83,7 +88,7 @@ def process_metrics() -> list[Metric]:
         metric("process_cpu_seconds", "counter", "Processor time.", (user + system) / _TICKS_PER_S),
         metric("process_resident_memory_bytes", "gauge", "Memory in use.", resident * _PAGE_BYTES),
         metric("process_virtual_memory_bytes", "gauge", "Address space in use.", virtual),
-        metric("process_open_fds", "gauge", "Open file descriptors.", len(os.listdir("/proc/self/fd"))),
+        metric("process_open_fds", "gauge", "Open file descriptors.", _open_file_count()),
         metric("process_max_fds", "gauge", "Limit of open file descriptors.", limit),
         metric("process_threads", "gauge", "Threads.", threads),
         metric(
