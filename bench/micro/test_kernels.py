@@ -10,7 +10,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from timestone.kernel import pure
 from timestone.kernel.entries import ENTRY
-from timestone_bench.mqtt.client_protocols import publish
+from timestone_bench.mqtt.load.client_protocols import publish
 
 pytest.importorskip("mqtt_front")
 from mqtt_front.codec import frame

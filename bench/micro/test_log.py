@@ -10,7 +10,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 import timestone
 from timestone import Log, Store, WriteBatch
-from timestone_bench.workload import Workload
+from timestone_bench.engine.workload import Workload
 
 RECORD_BYTES = 100
 

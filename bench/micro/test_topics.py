@@ -9,7 +9,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 import timestone
 from timestone import Store, WriteBatch
-from timestone_bench.workload import Workload
+from timestone_bench.engine.workload import Workload
 
 BATCH = 1000
 FILTERS = {"one topic": "sites/7/devices/000007/telemetry", "a site": "sites/7/devices/+/#", "all": None}

@@ -8,7 +8,7 @@ import socket
 import sys
 from dataclasses import dataclass, field
 
-from .client_protocols import PACKET_IDS
+from .load.client_protocols import PACKET_IDS
 
 _RECEIVE_BYTES = 256 * 1024
 _ACKS = b"".join(b"\x40\x02" + number.to_bytes(2, "big") for number in range(1, PACKET_IDS + 1))

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from ..free_memory import touch_free_memory
-from .abusive_clients import AbusiveJob
-from .channel import open_channel, subscribe
-from .client_protocols import CLIENT_PROTOCOLS
-from .connecting import ConnectJob
-from .histogram import Histogram
-from .job import Job, Report
+from .load.abusive_clients import AbusiveJob
+from .load.channel import open_channel, subscribe
+from .load.client_protocols import CLIENT_PROTOCOLS
+from .load.connecting import ConnectJob
+from .load.histogram import Histogram
+from .load.job import Job, Report
 from .shared_progress import SharedProgress
 from .target import NULL_SERVER, Target
 from .worker_pool import WorkerPool

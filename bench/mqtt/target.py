@@ -5,7 +5,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from .client_protocols import CLIENT_PROTOCOLS
+from .load.client_protocols import CLIENT_PROTOCOLS
 
 NULL_SERVER = "null server"
 """The name of the server that does nothing."""

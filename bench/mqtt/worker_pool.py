@@ -35,7 +35,7 @@ class WorkerPool:
             for job in self._jobs:
                 # By the path of the module: the generator runs from a source tree as well as from an installed package.
                 process = subprocess.Popen(
-                    [sys.executable, "-m", f"{__package__}.worker"],
+                    [sys.executable, "-m", f"{__package__}.load.worker"],
                     stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
                 )  # fmt: skip
                 self._processes.append(process)

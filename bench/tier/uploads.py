@@ -19,8 +19,8 @@ from timestone_tiering import StoreTier, TierConfig
 from timestone_tiering.buckets.aws_profile import s3_settings
 from timestone_tiering.buckets.bucket_url import open_bucket
 
+from ..engine.workload import Workload
 from ..errors import BenchmarkError
-from ..workload import Workload
 
 LOG = "telemetry"
 RECORD_BYTES = 200

@@ -8,10 +8,12 @@ from ..group import Entry, LazyGroup
 BENCHMARKS = {
     "Engine": {
         "segment-throughput": Entry(
-            "timestone_bench.segment_throughput", "Appends and reads beside pwrite and pread."
+            "timestone_bench.engine.segment_throughput", "Appends and reads beside pwrite and pread."
         ),
-        "opening": Entry("timestone_bench.opening", "Opening a store whose owner was killed."),
-        "scale": Entry("timestone_bench.scale", "100,000 topics; thousands of logs that were not closed."),
+        "opening": Entry("timestone_bench.engine.opening", "Opening a store whose owner was killed."),
+        "scale": Entry(
+            "timestone_bench.engine.scale", "100,000 topics; thousands of logs that were not closed."
+        ),
     },
     "MQTT": {
         "mqtt": Entry("timestone_bench.mqtt.command", "MQTT under load, also beside other servers."),

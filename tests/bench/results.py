@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from timestone_bench.cases import Case
+from timestone_bench.engine.cases import Case
+from timestone_bench.engine.throughput_result import Result, build_rows
 from timestone_bench.environment import Environment
 from timestone_bench.measurement import Measurement
-from timestone_bench.throughput_result import Result, build_rows
 
 
 def run(elapsed_s: float, *, synced_s: float | None = None, calls: int = 10) -> Measurement:

@@ -48,5 +48,5 @@ def test_plot_writer_is_found_before_anything_is_measured(tmp_path: Path) -> Non
     assert plot_writer(None, "no.such.module") is None
     pytest.importorskip("matplotlib")
     with pytest.raises(BenchmarkError, match="missing is not a directory"):
-        plot_writer(tmp_path / "missing" / "plot.png", "timestone_bench.throughput_plot")
-    assert plot_writer(tmp_path / "plot.png", "timestone_bench.throughput_plot") is not None
+        plot_writer(tmp_path / "missing" / "plot.png", "timestone_bench.engine.throughput_plot")
+    assert plot_writer(tmp_path / "plot.png", "timestone_bench.engine.throughput_plot") is not None

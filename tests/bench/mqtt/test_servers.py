@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from timestone_bench.errors import BenchmarkError
-from timestone_bench.mqtt.channel import open_channel
-from timestone_bench.mqtt.client_protocols import Mqtt
+from timestone_bench.mqtt.load.channel import open_channel
+from timestone_bench.mqtt.load.client_protocols import Mqtt
 from timestone_bench.mqtt.servers import null_server, server_process, timestone_server, wait_until_listening
 
 

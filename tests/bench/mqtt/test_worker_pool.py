@@ -1,7 +1,7 @@
 import pytest
 
 from timestone_bench.errors import BenchmarkError
-from timestone_bench.mqtt.job import Job, Report
+from timestone_bench.mqtt.load.job import Job, Report
 from timestone_bench.mqtt.servers import null_server
 from timestone_bench.mqtt.worker_pool import WorkerPool
 
