@@ -10,7 +10,6 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
-from types import TracebackType
 from typing import Self, TypeVar
 
 from mqtt_front.codec import packets
@@ -82,9 +81,7 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def publish(self, message: Publish) -> None:

@@ -7,7 +7,6 @@ import operator
 from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Literal, Protocol, Self
 
 from timestone.config import MIB
@@ -112,9 +111,7 @@ class Reader:
         topics = "" if self._filters is None else f", topics {', '.join(self._filters)}"
         return f"<Reader{name} of {self.log.folder.name}: {place}{topics}>"
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     @property

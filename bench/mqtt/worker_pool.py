@@ -6,7 +6,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import IO, Any, Self
 
 from ..errors import BenchmarkError
@@ -46,9 +45,7 @@ class WorkerPool:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._end()
 
     def run(self, tick: Callable[[], None] = _nothing) -> list[dict[str, Any]]:

@@ -4,7 +4,6 @@ import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from timestone.disk.files import Files
@@ -42,9 +41,7 @@ class Caller:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._socket.close()
 
     def call(self, name: str, **arguments: Any) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 import sys
 import threading
 import time
-from types import TracebackType
 from typing import Self, TextIO
 
 from ..units import format_bytes
@@ -24,9 +23,7 @@ class ProgressLine:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.clear()
 
     def show(self, text: str) -> None:
@@ -80,9 +77,7 @@ class Steps:
             threading.Thread(target=self._tick, name="steps", daemon=True).start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._ended.set()
         self.clear()
 
