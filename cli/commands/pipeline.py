@@ -71,8 +71,8 @@ _COMPACT = """\
 Examples:
   timestone pipeline compact   once an hour or a day, also while it runs
 
-Merges small files (OPTIMIZE) and deletes files that were replaced long enough ago
-(VACUUM). Needs no Java.
+Merges small files (OPTIMIZE) and deletes files that were replaced long enough
+ago (VACUUM). Needs no Java.
 """
 _STATUS = """\
 Examples:
