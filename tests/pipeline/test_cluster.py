@@ -1,14 +1,23 @@
 """Source, sink and pipeline under `spark-submit` on a cluster: nothing relies on the driver's process or folder."""
 
 import json
+import secrets
+import shutil
 from pathlib import Path
 
+import duckdb
 import pytest
+from pyspark.sql import SparkSession
 
 import timestone
-from tests.support.plant import LOG, message
-from tests.support.spark_cluster import StandaloneCluster
+from tests.cli.processes import timestone as command
+from tests.support.buckets import upload_store
+from tests.support.plant import LOG, Plant, message
+from tests.support.s3_server import BUCKET, S3Server
+from tests.support.spark_cluster import StandaloneCluster, can_hide
 from timestone_pipeline import PipelineConfig, SourceConfig, TablesConfig, open_tables, status
+from timestone_tiering.buckets.bucket_url import open_bucket
+from timestone_tiering.operations.restore import restore_store
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -75,3 +84,81 @@ def test_submitted_work_runs_in_the_workers(tmp_path: Path) -> None:
     assert said.exact and [one.lag for one in said.logs] == [0]
     rows = {table.table: table.rows for table in said.tables}
     assert (rows["bronze"], rows["clean"], rows["dead_letters"]) == (401, 400, 1)
+
+
+BUCKET_PROGRAM = """
+import json, os, sys
+from pathlib import Path
+
+from pyspark_timestone.session import spark_session
+from timestone_cli.main import main
+
+log, driver = sys.argv[1:3]
+spark = spark_session("cluster")
+records = spark.read.format("timestone").option("minPartitions", 8).load(log)
+rows = records.select("offset").collect()
+program = driver + "/submitted.py"
+seen = spark.sparkContext.parallelize(range(8), 8).map(lambda _: f"{os.getcwd()} {os.path.exists(program)}")
+found = {"offsets": sorted(row["offset"] for row in rows), "at": sorted(set(seen.collect()))}
+found["code"] = main(["pipeline", *sys.argv[3:]])
+Path("found.json").write_text(json.dumps(found))
+"""
+
+
+@pytest.mark.timeout(1500)
+def test_a_cluster_without_a_shared_folder_works_on_log_and_tables_in_a_bucket(
+    s3: S3Server, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store is gone: only the bucket is left. A restored one gives the same tables, row for row."""
+    for name, value in s3.environment.items():
+        monkeypatch.setenv(name, value)
+    log, tables = (f"s3://{BUCKET}/{secrets.token_hex(4)}/{name}" for name in ("log", "tables"))
+    messages = [message(f"d{number % 3}", number) for number in range(400)]
+    with timestone.open(tmp_path / "data", log=timestone.LogConfig(segment_entries=101)) as store:
+        for first in range(0, 400, 100):
+            store.log(LOG).append_many(messages[first : first + 100], topic="site/1")
+        store.log(LOG).append(b"no message", topic="site/1")
+        store.log(LOG).roll()
+        upload_store(store, open_bucket(log))
+    shutil.rmtree(tmp_path / "data")
+
+    driver = tmp_path / "driver"
+    driver.mkdir()
+    (driver / "submitted.py").write_text(BUCKET_PROGRAM)
+    file = f'[source]\npath = "{log}"\nlogs = ["{LOG}"]\n[tables]\npath = "{tables}"\n'
+    (driver / "pipeline.toml").write_text(file)
+    (tmp_path / "cluster").mkdir()
+    conf = {f"spark.executorEnv.{name}": value for name, value in s3.environment.items()}
+    with StandaloneCluster(tmp_path / "cluster", hidden=driver) as cluster:
+        program = driver / "submitted.py"
+        done = cluster.submit(
+            program, log, str(driver), "run", "--once", "--final", timeout_s=1200, conf=conf
+        )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads((driver / "found.json").read_text())
+    assert (found["code"], found["offsets"]) == (0, list(range(401)))
+    assert [at.split("/cluster/")[1].split("/")[0] for at in found["at"]] == ["worker-0", "worker-1"]
+    assert {at.split()[1] for at in found["at"]} == {str(not can_hide())}
+    assert sorted(one.name.partition("-")[0] for one in driver.iterdir()) == [
+        "found.json",
+        "pipeline",
+        "pipeline.toml",
+        "submitted.py",
+    ]
+
+    asked = "SELECT count(*) AS n FROM bronze"
+    assert json.loads(command("pipeline", "query", "--json", asked, cwd=driver).stdout) == {"n": 401}
+    with timestone.view(log) as view:
+        records = duckdb.from_arrow(view.log(LOG).read(0, max_records=1000).to_arrow())
+    assert records.count("*").fetchall() == [(401,)]
+
+    restore_store(open_bucket(log), tmp_path / "new" / "data")
+    fresh = Plant(spark, tmp_path / "new")
+    fresh.run(final=True)
+    fresh.check()
+    there = Plant(spark, tmp_path / "there", tables=TablesConfig(path=tables))
+    for name, count in fresh.counts().items():
+        rows, others = fresh.table(name), there.table(name)
+        assert (rows.num_rows, others.num_rows) == (count, count)
+        assert sorted(map(repr, rows.to_pylist())) == sorted(map(repr, others.to_pylist())), name
+    assert fresh.counts() == there.counts() and fresh.counts()["bronze"] == 401

@@ -1,6 +1,7 @@
 """A standalone Spark cluster on this machine: a master and workers as separate processes, on loopback."""
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -58,12 +59,23 @@ def spark_submit(
     )
 
 
+def can_hide() -> bool:
+    """May this user give a process a view of the file system of its own?"""
+    return (
+        shutil.which("unshare") is not None
+        and subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode == 0
+    )
+
+
 class StandaloneCluster:
     """A master and `workers` workers of one core each, while the block is active."""
 
-    def __init__(self, root: Path, *, workers: int = 2) -> None:
-        """root: an empty folder for their files; `worker-0` and so on get their executors' folders."""
+    def __init__(self, root: Path, *, workers: int = 2, hidden: Path | None = None) -> None:
+        """root: an empty folder for their files; `worker-0` and so on get their executors' folders. hidden: a folder
+        that workers do not see, and neither that of each other, as on machines of their own; where that takes rights
+        that this user does not have, they see them."""
         self.root = root
+        self._hidden = hidden
         self._workers = workers
         self._running: list[subprocess.Popen[bytes]] = []
         self.environment = spark_environment(root)
@@ -80,8 +92,9 @@ class StandaloneCluster:
             self._start("master.Master", *address, "--port", str(self._port))
             self._wait_for_master()
             for number in range(self._workers):
-                work = ["--cores", "1", "--memory", "600m", "--work-dir", str(self.root / f"worker-{number}")]
-                self._start("worker.Worker", *address, *work, self.url)
+                own = self.root / f"worker-{number}"
+                work = ["--cores", "1", "--memory", "600m", "--work-dir", str(own)]
+                self._start("worker.Worker", *address, *work, self.url, before=self._hiding(own))
         except BaseException:
             self._end()
             raise
@@ -92,9 +105,12 @@ class StandaloneCluster:
     ) -> None:
         self._end()
 
-    def submit(self, program: Path, *words: str, timeout_s: float) -> subprocess.CompletedProcess[str]:
-        """Run a program on this cluster to its end, in the folder of the program."""
+    def submit(
+        self, program: Path, *words: str, timeout_s: float, conf: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a program on this cluster to its end, in the folder of the program. conf: more settings."""
         settings = {
+            **(conf or {}),
             "spark.driver.host": "127.0.0.1",
             "spark.ui.enabled": "false",
             "spark.driver.memory": "512m",
@@ -106,15 +122,25 @@ class StandaloneCluster:
             "spark.scheduler.minRegisteredResourcesRatio": "1.0",
             "spark.scheduler.maxRegisteredResourcesWaitingTime": "10m",
         }
-        conf = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
-        words = ("--master", self.url, *conf, str(program), *words)
+        given = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
+        words = ("--master", self.url, *given, str(program), *words)
         return spark_submit(words, self.environment, cwd=program.parent, timeout_s=timeout_s)
 
-    def _start(self, name: str, *words: str) -> None:
+    def _hiding(self, own: Path) -> list[str]:
+        """The beginning of a command that sees `own`, and neither what is hidden nor the folders of other workers."""
+        if self._hidden is None or not can_hide():
+            return []
+        folders = [self.root / f"worker-{number}" for number in range(self._workers)]
+        for folder in folders:
+            folder.mkdir(exist_ok=True)
+        mounts = [f"mount -t tmpfs none '{one}'" for one in (self._hidden, *folders) if one != own]
+        return ["unshare", "--mount", "sh", "-c", " && ".join([*mounts, 'exec "$@"']), "sh"]
+
+    def _start(self, name: str, *words: str, before: Sequence[str] = ()) -> None:
         with (self.root / "cluster.log").open("ab") as log:
             self._running.append(
                 subprocess.Popen(
-                    [str(SPARK / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *words],
+                    [*before, str(SPARK / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *words],
                     env=self.environment,
                     stdin=subprocess.DEVNULL,
                     stdout=log,
