@@ -4,6 +4,7 @@ A batch may be run again, and a checkpoint may be deleted or restored from a cop
 done; this module compares a batch with them."""
 
 import json
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,6 +72,13 @@ def batch_span(checkpoint: Path, number: int) -> BatchSpan:
 def has_batches(checkpoint: Path) -> bool:
     """Return whether a query has planned batches in this checkpoint."""
     return (checkpoint / "offsets" / "0").exists() or any((checkpoint / "offsets").glob("[0-9]*"))
+
+
+def clear_unplanned(checkpoint: Path) -> None:
+    """Delete what a query has left that ended while it wrote its first batch: Spark refuses to plan that again in a
+    folder with a temporary file."""
+    if not has_batches(checkpoint):
+        shutil.rmtree(checkpoint / "offsets", ignore_errors=True)
 
 
 def _written(checkpoint: Path, number: int) -> SourceOffset:

@@ -10,7 +10,7 @@ from pyspark_timestone.session import spark_session
 from timestone.disk import access
 
 from .batches import Batches
-from .checkpoint import has_batches
+from .checkpoint import clear_unplanned, has_batches
 from .config import PipelineConfig
 from .errors import PipelineError, QueryFailed
 from .failure import SPARK_ERRORS, STOPPED, in_one_line
@@ -64,6 +64,7 @@ def run(
             batches.finish(spark)
             step(f"looking for new records in {config.source.path}")
             writer = _records(config, spark, warehouse).writeStream.foreachBatch(work)
+            clear_unplanned(warehouse.checkpoint)
             access.make_folders(warehouse.checkpoint)  # Spark would make it readable for every user
             writer = writer.option("checkpointLocation", str(warehouse.checkpoint))
             if once:

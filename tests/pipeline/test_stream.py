@@ -10,9 +10,20 @@ import pytest
 from pyspark.sql import SparkSession
 
 import timestone
+from tests.support.buckets import upload_store
 from tests.support.plant import LOG, START, Plant, message
-from timestone_pipeline import DeduplicateConfig, PipelineError, SourceConfig, open_tables, run, status
+from timestone import LogConfig
+from timestone_pipeline import (
+    DeduplicateConfig,
+    PipelineError,
+    SourceConfig,
+    is_caught_up,
+    open_tables,
+    run,
+    status,
+)
 from timestone_pipeline.errors import QueryFailed, TablesBehind
+from timestone_tiering.buckets.bucket_url import open_bucket
 
 pytestmark = pytest.mark.spark
 
@@ -31,6 +42,10 @@ def test_run_stopped_at_once_is_continued_by_the_next(plant: Plant) -> None:
     run(plant.config, plant.spark, stop=lambda: True)
     before = plant.table("bronze").num_rows
     assert before % 1000 == 0
+    if not before:  # and as if it had been ended while Spark wrote the plan
+        shutil.rmtree(plant.tables / "_checkpoint" / "offsets", ignore_errors=True)
+        (plant.tables / "_checkpoint" / "offsets").mkdir(parents=True)
+        (plant.tables / "_checkpoint" / "offsets" / ".0.1234.tmp").touch()
     plant.run()
     plant.check()
     assert plant.counts()["bronze"] == len(MESSAGES)
@@ -159,6 +174,27 @@ def test_late_messages_are_separated_and_a_wrong_device_clock_makes_no_other_lat
     assert plant.rows("late", "device", "seq") == [("d0", 9000), ("d1", 9001), ("d2", 1)]
     assert plant.rows("dead_letters", "device", "problem") == [("ahead", "a time in the future")]
     assert ("d2", 1) in plant.rows("clean", "device", "seq"), "without deduplication it counts once more"
+
+
+def test_log_is_read_from_a_bucket_and_its_newest_records_from_the_store(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    plant = Plant(spark, tmp_path, log=LogConfig(segment_entries=100))
+    for first in (0, 100, 200):
+        plant.send(*MESSAGES[first : min(first + 100, 250)])
+    url = (tmp_path / "bucket").as_uri()
+    with timestone.open(plant.data) as store:
+        upload_store(store, open_bucket(url))
+    plant.changed(source=SourceConfig(path=url, logs=(LOG,)))
+    plant.run()
+    uploaded = plant.counts()["bronze"]
+    assert 0 < uploaded < 250
+    assert status(plant.config, open_tables(plant.config)).logs[0].lag == 0
+    plant.changed(source=SourceConfig(path=url, tail=plant.data, logs=(LOG,)))
+    assert status(plant.config, open_tables(plant.config)).logs[0].lag == 250 - uploaded
+    plant.run()
+    assert plant.rows("bronze", "offset") == [(offset,) for offset in range(250)]
+    assert is_caught_up(plant.config.source, open_tables(plant.config).state().progress.offset)
 
 
 def test_error_of_the_source_is_one_line(plant: Plant) -> None:
