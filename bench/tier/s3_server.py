@@ -71,8 +71,8 @@ class S3Server:
             f"-s3.port.grpc={grpc}",
             "-s3.port.iceberg=0",
             "-s3.port.lance=0",
-            f"-s3.localSocket={folder / 's3.sock'}",
-            f"-filer.localSocket={folder / 'filer.sock'}",
+            "-s3.localSocket=s3.sock",  # in the working folder: the path of a socket has at most 107 bytes
+            "-filer.localSocket=filer.sock",
             "-master.peers=none",  # alone: without it, a start after a kill waits 20 s for an election
             "-master.telemetry=false",
             "-volume.max=40",

@@ -74,6 +74,7 @@ public class DefaultSource extends PythonDataSourceV2 {
     private static final String NAME = "timestone";
     private static final String SETTING = "spark.timestone.columnar";
     private static final String VERSION = "@VERSION@";
+    private static final String FUNCTIONS_BY_COLUMNS = "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled";
     private static final String PUSHED = "pushedFilters";
     private static final List PRUNING =
         Arrays.asList(new Object[] {"log", "partition", "offset", "timestamp", "topic"});
@@ -149,6 +150,8 @@ public class DefaultSource extends PythonDataSourceV2 {
 
         @Override
         public Scan build() {
+            // Spark would queue our columns for a function in Python while the next batch is read into them (Lent).
+            SQLConf.get().setConfString(FUNCTIONS_BY_COLUMNS, "false");
             final PythonDataSourceV2 source = new PythonDataSourceV2();
             source.setShortName(NAME);
             final StructType columns = schema;

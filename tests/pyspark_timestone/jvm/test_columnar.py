@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import msgpack
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 import timestone
 from pyspark_timestone.jvm import columnar
@@ -204,6 +205,17 @@ def test_it_is_the_same_for_whatever_spark_does_with_them(spark: SparkSession, s
             kept.unpersist(blocking=True)
 
     assert answers() == by_rows(spark, answers)
+
+
+@pytest.mark.parametrize("by_arrow", [True, False])
+def test_functions_in_python_get_the_records_of_their_batch(
+    spark: SparkSession, store: Path, by_arrow: bool
+) -> None:
+    """Spark may read ahead while a function has the columns of a batch."""
+    twice = f.udf(lambda offset: 2 * offset, "bigint", useArrow=by_arrow)
+    frame = spark.read.format("timestone").load(str(store)).select("offset", twice("offset"))
+    assert goes_by_columns(frame)
+    assert sorted(map(tuple, frame.collect())) == [(offset, 2 * offset) for offset in range(COUNT)]
 
 
 def test_streams_go_by_rows(spark: SparkSession, store: Path, tmp_path: Path) -> None:
