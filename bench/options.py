@@ -3,13 +3,14 @@
 import importlib
 import importlib.util
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import click
 
-from timestone_cli.input.parameters import DIRECTORY, FILE, Parsed, count_from
+from timestone_cli.errors import UsageError
+from timestone_cli.input.parameters import COUNT, DIRECTORY, FILE, Parsed, count_from
 from timestone_cli.output.progress import ProgressLine
 
 from .errors import BenchmarkError
@@ -36,6 +37,9 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 json_option: Decorator = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 plot_option: Decorator = click.option("--plot", metavar="FILE.png", type=FILE, help="Draw the rows as bars.")
 quick_option: Decorator = click.option("--quick", is_flag=True, help="Give a rough answer in seconds.")
+only_option: Decorator = click.option(
+    "--only", metavar="WORD", default="", help="Only rows whose names have WORD, and their peers."
+)
 
 
 def directory_option(help: str = "Measure the disk that holds DIR.") -> Decorator:
@@ -50,6 +54,25 @@ def repeat_option(default: int, help: str = "Runs of each row.", *, quick: int |
     return click.option(
         "--repeat", metavar="N", type=POSITIVE, help=f"{help}  [default: {default}; with --quick: {quick}]"
     )
+
+
+def warm_up_option(default: int, help: str) -> Decorator:
+    """Return `--warm-up`, the turns in which Java compiles."""
+    return click.option("--warm-up", metavar="N", type=COUNT, default=default, help=help)
+
+
+def chosen_rows(word: str, names: Iterable[str], peer_of: Callable[[str], str]) -> list[str]:
+    """Return the names that have `word`, for `--only`, and those of the rows that they are compared with, in order.
+    Raises UsageError if there is none."""
+    names = list(names)
+    wanted = {name for name in names if word in name}
+    if not wanted:
+        raise UsageError(
+            f"invalid --only: expected a part of a row's name ({'; '.join(names)}), got {word!r}"
+        )
+    while missing := {peer_of(name) for name in wanted} - wanted:
+        wanted |= missing
+    return [name for name in names if name in wanted]
 
 
 def progress_line() -> Progress:

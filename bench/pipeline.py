@@ -56,8 +56,11 @@ _SPACING_S = 15
 """Time between two messages of a device."""
 _CONF = {"spark.driver.memory": "4g"}
 _RECORDS = "records.parquet"
-_DEFAULTS = {False: (5_000_000, 20_000), True: (200_000, 2_000)}
-"""Messages and devices, by `--quick`."""
+_COUNT, _QUICK_COUNT = 5_000_000, 200_000
+_DEVICES, _QUICK_DEVICES = 20_000, 2_000
+_REPEAT, _QUICK_REPEAT = 3, 1
+_FIRST = "before the first batch"
+"""Stage of what is done before a table is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +81,21 @@ class Result:
 
 @click.command(cls=Command)
 @click.option(
-    "--count", metavar="N", type=POSITIVE, help="Messages.  [default: 5000000; with --quick: 200000]"
+    "--count",
+    metavar="N",
+    type=POSITIVE,
+    help=f"Messages.  [default: {_COUNT}; with --quick: {_QUICK_COUNT}]",
 )
-@click.option("--devices", metavar="N", type=POSITIVE, help="Devices.  [default: 20000; with --quick: 2000]")
+@click.option(
+    "--devices",
+    metavar="N",
+    type=POSITIVE,
+    help=f"Devices.  [default: {_DEVICES}; with --quick: {_QUICK_DEVICES}]",
+)
 @click.option(
     "--batch-records", metavar="N", type=POSITIVE, help="Records of a batch.  [default: as `pipeline run`]"
 )
-@repeat_option(3, quick=1)
+@repeat_option(_REPEAT, quick=_QUICK_REPEAT)
 @quick_option
 @directory_option()
 @json_option
@@ -99,13 +110,13 @@ def command(
 ) -> None:
     """The pipeline, log to tables, beside a plain Spark job from Parquet to Parquet."""
     progress = progress_line()
-    count, devices = count or _DEFAULTS[quick][0], devices or _DEFAULTS[quick][1]
+    count = count or (_QUICK_COUNT if quick else _COUNT)
+    devices = devices or (_QUICK_DEVICES if quick else _DEVICES)
+    repeat = repeat or (_QUICK_REPEAT if quick else _REPEAT)
     source = SourceConfig(records_per_batch=batch_records) if batch_records else SourceConfig()
     try:
         with working_directory(directory) as work:
-            result = _measure(
-                work.absolute(), count, devices, source, repeat or (1 if quick else 3), progress
-            )
+            result = _measure(work.absolute(), count, devices, source, repeat, progress)
     except PipelineError as error:
         raise BenchmarkError(str(error)) from error
     progress("")
@@ -163,21 +174,21 @@ class _Run:
 def _pipeline(config: PipelineConfig, spark: Any) -> _Run:
     """Run the pipeline into new tables until all records are processed and all windows closed."""
     begun = time.perf_counter()
-    steps: list[tuple[float, str]] = [(begun, "before the first batch")]
+    steps: list[tuple[float, str]] = [(begun, _FIRST)]
     commits = [begun]
 
     def committed(commit: Commit) -> None:
         commits.append(time.perf_counter())
 
     def step(text: str) -> None:
+        if text.startswith("looking for"):
+            return  # still before the first batch
         steps.append((time.perf_counter(), text.rpartition(": ")[2] if text.startswith("batch ") else text))
 
     run(config, spark, once=True, final=True, committed=committed, step=step)
     ended = time.perf_counter()
     stages: dict[str, float] = {}
     for (since, stage), (until, _) in itertools.pairwise([*steps, (ended, "")]):
-        if stage.startswith("looking for"):
-            stage = steps[0][1]
         stages[stage] = stages.get(stage, 0.0) + until - since
     return _Run(ended - begun, stages, [until - since for since, until in itertools.pairwise(commits)])
 
@@ -208,7 +219,7 @@ def _check_equal(config: PipelineConfig, spark: Any, plain: Path) -> None:
 
 def fill(store: Path, count: int, devices: int) -> None:
     """Append `count` messages of `devices` in turn, each device with one message in 15 seconds of the time before now.
-    One message in a thousand is a repetition, one is no JSON."""
+    One message in a thousand repeats the one before it, and one is not JSON."""
     rounds = -(-count // devices)
     start_s = time.time() - rounds * _SPACING_S
     with timestone.open(store, ack="written") as opened:

@@ -26,7 +26,6 @@ from pyspark_timestone.session import spark_session
 from pyspark_timestone.side_files.keeper import SideFileKeeper
 from timestone_cli.errors import UsageError
 from timestone_cli.group import Command
-from timestone_cli.input.parameters import COUNT
 from timestone_cli.output.json_object import print_json
 from timestone_cli.output.tables import print_tables, simple_table
 from timestone_cli.output.text import print_text
@@ -35,11 +34,14 @@ from .errors import BenchmarkError
 from .options import (
     POSITIVE,
     Progress,
+    chosen_rows,
     directory_option,
     json_option,
+    only_option,
     progress_line,
     quick_option,
     repeat_option,
+    warm_up_option,
 )
 from .working_directory import working_directory
 
@@ -90,15 +92,9 @@ class Row:
 )
 @click.option("--record-bytes", metavar="N", type=POSITIVE, default=100, help="Size of a record.")
 @repeat_option(5)
-@click.option(
-    "--warm-up",
-    metavar="N",
-    type=COUNT,
-    default=_WARM_UP,
-    help="Turns before those that count, in which Java compiles.",
-)
+@warm_up_option(_WARM_UP, "Turns before those that count, in which Java compiles.")
 @quick_option
-@click.option("--only", metavar="WORD", default="", help="Only rows whose names have WORD, and their peers.")
+@only_option
 @click.option("--java", metavar="OPTIONS", default="", help="Options of Java, for example --java=-Xms2g.")
 @directory_option()
 @json_option
@@ -116,7 +112,7 @@ def command(
     """Scans of one log by Spark on one core, beside Parquet of the same rows."""
     progress = progress_line()
     count = count or (_QUICK_COUNT if quick else _COUNT)
-    chosen = _chosen(only)
+    chosen = chosen_rows(only, CASES, _peer)
     least = max(len(_unfilled(number)) for number in range(max(0, count - TOPIC_COUNT), count)) + len(_END)
     if record_bytes < least:
         raise UsageError(
@@ -195,20 +191,13 @@ def _measure(
             name, seconds, count / seconds, count * record_bytes / seconds / 1e6, peer, middle[peer] / seconds
         )
         for name, seconds in middle.items()
-        for peer in [_PEERS.get(name, _PARQUET)]
+        for peer in [_peer(name)]
     ]
 
 
-def _chosen(word: str) -> Sequence[str]:
-    """Return the cases that have `word` in their names, with their peers."""
-    wanted = {name for name in CASES if word in name}
-    if not wanted:
-        raise UsageError(
-            f"invalid --only: expected a part of a row's name ({'; '.join(CASES)}), got {word!r}"
-        )
-    while missing := {_PEERS.get(name, _PARQUET) for name in wanted} - wanted:
-        wanted |= missing
-    return [name for name in CASES if name in wanted]
+def _peer(name: str) -> str:
+    """Return the row that a row is compared with."""
+    return _PEERS.get(name, _PARQUET)
 
 
 class Scans:

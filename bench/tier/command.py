@@ -14,7 +14,6 @@ import click
 
 from timestone_cli.errors import UsageError
 from timestone_cli.group import Command
-from timestone_cli.input.parameters import COUNT
 from timestone_cli.output.tables import print_tables, simple_table
 from timestone_tiering.buckets.bucket_url import open_bucket
 from timestone_tiering.errors import BucketError, TieringError
@@ -25,11 +24,14 @@ from ..measurement import Spread
 from ..options import (
     AMOUNT,
     Progress,
+    chosen_rows,
     directory_option,
     json_option,
+    only_option,
     progress_line,
     quick_option,
     repeat_option,
+    warm_up_option,
 )
 from ..report import print_report
 from ..working_directory import working_directory
@@ -108,15 +110,9 @@ CASES: Mapping[str, Case] = {
     help=f"10^6 bytes of records in the segments.  [default: {_MB}; with --quick: {_QUICK_MB}]",
 )
 @repeat_option(5)
-@click.option(
-    "--warm-up",
-    metavar="N",
-    type=COUNT,
-    default=_WARM_UP,
-    help="Turns of the rows of Spark before those that count, in which Java compiles.",
-)
+@warm_up_option(_WARM_UP, "Turns of the rows of Spark before those that count, in which Java compiles.")
 @quick_option
-@click.option("--only", metavar="WORD", default="", help="Only rows whose names have WORD, and their peers.")
+@only_option
 @directory_option()
 @json_option
 def command(
@@ -131,7 +127,7 @@ def command(
 ) -> None:
     """Uploads, appends beside them, and scans of a bucket by Spark."""
     progress = progress_line()
-    chosen = _chosen(only)
+    chosen = chosen_rows(only, CASES, lambda name: CASES[name].peer)
     size_bytes = int((megabytes or (_QUICK_MB if quick else _MB)) * 1e6)
     if size_bytes < RECORD_BYTES * 1000:
         raise UsageError(f"invalid --megabytes: expected {RECORD_BYTES / 1000} or more, got {megabytes}")
@@ -197,17 +193,6 @@ def _measure(
             progress(f"{name}, run {turn + 1} of {repeat}")
             rates[name].append(CASES[name].measure(cases))
     return rates
-
-
-def _chosen(word: str) -> list[str]:
-    """The cases that have `word` in their names, with their peers."""
-    wanted = {name for name in CASES if word in name}
-    if not wanted:
-        raise UsageError(
-            f"invalid --only: expected a part of a row's name ({'; '.join(CASES)}), got {word!r}"
-        )
-    wanted |= {CASES[name].peer for name in wanted}
-    return [name for name in CASES if name in wanted]
 
 
 def _row(name: str, rates: Mapping[str, list[float]]) -> Row:

@@ -49,7 +49,7 @@ class S3Server:
     """A running server; `environment` has the variables for a client with the first key of the first user."""
 
     def __init__(self, folder: Path, users: Sequence[Identity], *, bucket: str = BUCKET) -> None:
-        """Raises BenchmarkError when there is no server to start, or it does not start."""
+        """Raises BenchmarkError if the server is not installed or does not start."""
         (folder / "data").mkdir(parents=True)
         settings = folder / "s3.json"
         settings.write_text(json.dumps({"identities": [user.to_json() for user in users]}))
