@@ -37,20 +37,14 @@ EVENTS_S = 1.0
 EVENT_COUNT = 100
 """Most events of a kind that are written singly in that time; the others are added up in one record."""
 _LOGS = {
-    METRICS_LOG: LogConfig(
+    name: LogConfig(
         segment_bytes=32 * MIB,
         segment_age_ms=DAY_MS,
-        retention_ms=30 * DAY_MS,
+        retention_ms=days * DAY_MS,
         retention_bytes=1024 * MIB,
         compression=Compression.ZSTD,
-    ),
-    EVENTS_LOG: LogConfig(
-        segment_bytes=32 * MIB,
-        segment_age_ms=DAY_MS,
-        retention_ms=7 * DAY_MS,
-        retention_bytes=1024 * MIB,
-        compression=Compression.ZSTD,
-    ),
+    )
+    for name, days in ((METRICS_LOG, 30), (EVENTS_LOG, 7))
 }
 """Settings at their creation; `timestone configure` changes them."""
 _QOS_1 = 1 << FLAG_QOS_SHIFT

@@ -168,10 +168,15 @@ class FetchedSegments:
             if name.endswith(names.TEMPORARY_SUFFIX):
                 self._remove(path)
                 continue
-            size = sum(self._files.stat(path / inner).st_size for inner in self._files.names(path))
-            found.append((self._files.stat(path).st_mtime_ns, name, size))
+            found.append(self._age_of(name))
         for _, name, size in sorted(found):
             self._entries[name] = _Entry(size)
+
+    def _age_of(self, name: str) -> tuple[int, str, int]:
+        """Return when the files of a segment were last used, its name, and their bytes. Raises OSError."""
+        path = self._folder / name
+        size = sum(self._files.stat(path / inner).st_size for inner in self._files.names(path))
+        return self._files.stat(path).st_mtime_ns, name, size
 
     def _made_ready(
         self,

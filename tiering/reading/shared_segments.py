@@ -76,8 +76,7 @@ class SharedSegments(FetchedSegments):
                 self._remove_unless_locked(path)
                 continue
             with suppress(OSError):  # removed in between
-                size = sum(self._files.stat(path / inner).st_size for inner in self._files.names(path))
-                found.append((self._files.stat(path).st_mtime_ns, name, size))
+                found.append(self._age_of(name))
         total = sum(size for _, _, size in found)
         for _, name, size in sorted(found):
             if total <= self._limit_bytes:
