@@ -6,11 +6,11 @@ import shutil
 import signal
 import sys
 import tempfile
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.quick_directory import MEMORY
 from tests.support.quick_java import QUICK_JAVA
 
 # Container images often forbid bytecode files. Hundreds of child processes would then compile every module again, which
@@ -35,7 +35,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-MEMORY = Path("/dev/shm")
 MEMORY_NEEDED = 4 << 30
 
 
