@@ -61,7 +61,7 @@ class DataFile:
         return self.bounds[column]
 
     def overlaps(self, column: str, low_us: int | None, high_us: int | None) -> bool:
-        """Return whether it may have rows with `low_us` <= `column` < `high_us`; None is no limit."""
+        """Return whether it may have rows with `low_us` <= `column` < `high_us`; None: no limit."""
         if column not in self.bounds:
             return True
         lowest, highest = self.bounds[column]

@@ -32,6 +32,6 @@ def averages(messages: DataFrame, minutes: int, message: MessageConfig | None = 
 
 
 def all_averages(messages: Sequence[tuple[int, DataFrame]], message: MessageConfig) -> DataFrame:
-    """Return the windows of several lengths in one frame. pairs: a length and its messages."""
+    """Return the windows of several lengths in one frame. messages: pairs of a length and its messages."""
     parts = [averages(frame, minutes, message) for minutes, frame in messages]
     return reduce(DataFrame.unionByName, parts)

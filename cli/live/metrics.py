@@ -27,7 +27,7 @@ Examples:
 DIR is a store, of a server that runs or has stopped, or a copy. in and out are
 messages from and to clients, ack the time from a publish to its
 acknowledgement, flush that of writing to the disk: 99 of 100 took at most so
-long. A cell is - where there is no sample: the server did not run, or
+long. A cell is - for a time without a sample: the server did not run, or
 --metrics-interval-ms was 0.
 """
 

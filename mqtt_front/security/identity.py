@@ -33,7 +33,7 @@ class Identity:
     expires_s: float | None = None
     """End of the connection (seconds since 1970): its token expires."""
     proof: str | None = field(default=None, repr=False)
-    """Proof of the identity: if it is no longer in force after a reload, the client is disconnected."""
+    """Proof of the identity. A reload that makes it invalid disconnects the client."""
 
     def __post_init__(self) -> None:
         """Raises ValueError for a user that is not valid UTF-8: sessions are stored under it."""

@@ -287,7 +287,7 @@ class Sessions:
 
     def _save_checkpoint(self) -> None:
         """Write the checkpoint in the same transaction as the sessions: the offsets below which a start need not
-        look for packet ids. Written at intervals while there are no publishes at QoS 2."""
+        look for packet ids. Written at intervals between publishes at QoS 2."""
         settled, count, now = dict(self._receipts.settled), self._receipts.count, self._time.now_s()
         if settled == self._checkpoint:
             return
