@@ -8,8 +8,9 @@ SEEN_BY_SPARK := $(VENV)/.seen-by-spark
 PYTEST := $(BIN)/python -m pytest
 DEMO_MESSAGES ?= 100000
 KERNELS := $(wildcard timestone/kernel/*.pyx timestone/kernel/*.h mqtt_front/kernel/*.pyx mqtt_front/kernel/*.h)
-SIDE_BY_SIDE := --numprocesses auto --maxprocesses 4 --dist loadgroup
+SIDE_BY_SIDE := --numprocesses auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
 FAST := not spark and not slow and not crash and not faults
+PROSE := tests/house/test_plain_english.py tests/house/test_layout.py
 
 # Compiling every module in every process is most of the time of a short command. `clean` removes the files.
 unexport PYTHONDONTWRITEBYTECODE
@@ -28,9 +29,10 @@ test: $(INSTALLED) ## the whole test suite (TESTS="tests/cli -k serve" for a par
 	@$(PYTEST) $(if $(TESTS),$(TESTS),$(SIDE_BY_SIDE) --reruns 1)
 
 check: lint ## what to run before each commit: lint, then the fast tests
-	@$(PYTEST) -q $(SIDE_BY_SIDE) -m "$(FAST)"
+	@$(PYTEST) -q $(SIDE_BY_SIDE) -m "$(FAST)" $(PROSE:%=--deselect %)
 
-lint: style imports types prose ## format, lint, types, who imports whom, prose; changes nothing
+lint: $(INSTALLED) ## format, lint, types, who imports whom, prose; changes nothing
+	@$(MAKE) --jobs --output-sync style imports types prose
 
 style: $(INSTALLED)
 	@$(BIN)/ruff format --check --quiet . || { echo "run: make format"; exit 1; }
@@ -40,7 +42,7 @@ imports: $(INSTALLED)
 	@report=$$($(BIN)/lint-imports --no-logo) || { echo "$$report"; exit 1; }
 
 prose: $(INSTALLED)
-	@report=$$($(PYTEST) -q tests/house/test_plain_english.py tests/house/test_layout.py) || { echo "$$report"; exit 1; }
+	@report=$$($(PYTEST) -q $(PROSE)) || { echo "$$report"; exit 1; }
 
 types: $(INSTALLED) ## mypy --strict over all packages and tests
 	@mkdir -p build/names

@@ -6,6 +6,7 @@ import shutil
 import signal
 import sys
 import tempfile
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -66,8 +67,9 @@ def may_run_again(item: pytest.Item) -> bool:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With parallel tests, keep those of a file together, and all that share the one Spark session. They begin first
-    because they take longest; beside them run those that start a separate Java, each by itself."""
+    """With parallel tests, keep those of a file together, and all that share the one Spark session. What takes longest
+    begins first: these, beside them those that start a separate Java, each by itself, then the files with slow tests.
+    Thousands of quick ones at the end keep every worker busy until the last second."""
     for item in items:
         if not may_run_again(item):
             item.add_marker(pytest.mark.flaky(reruns=0))
@@ -78,17 +80,27 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.timeout(SPARK_LIMIT_S))
     if not hasattr(config, "workerinput"):
         return
+    groups: dict[pytest.Item, str] = {}
     places: dict[str, int] = {}
     for item in items:
+        group, place = item.nodeid.partition("::")[0], 3
         if "spark" in getattr(item, "fixturenames", ()):
             group, place = "spark", 0
         elif starts_java(item):
             group, place = item.nodeid, 1
-        else:
-            group, place = item.nodeid.partition("::")[0], 2
+        elif any(item.get_closest_marker(name) for name in ("slow", "crash", "faults")):
+            place = 2
         item.add_marker(pytest.mark.xdist_group(group))
-        places[item.nodeid] = place
-    items.sort(key=lambda item: places[item.nodeid])
+        groups[item] = group
+        places[group] = min(place, places.get(group, place))
+    items.sort(key=lambda item: places[groups[item]])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    from tests.support.scheduling import GroupScheduling  # only where tests run side by side
+
+    return GroupScheduling(config, log) if config.option.dist == "loadgroup" else None
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

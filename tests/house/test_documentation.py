@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.pages import RUNNABLE, anchors, blocks, links, pages, ports_of
+from tests.house.pages import RUNNABLE, Block, anchors, blocks, links, pages, ports_of
 from tests.house.tree import PACKAGES, ROOT
 
 
@@ -29,12 +29,19 @@ def test_pages_do_not_get_in_each_others_way() -> None:
 
 
 @pytest.mark.parametrize("page", pages(), ids=str)
-def test_server_in_the_background_is_waited_for_and_stopped(page: Path) -> None:
+def test_blocks_of_a_page_follow_the_conventions(page: Path) -> None:
+    found = blocks(page)
+    check_servers_are_waited_for_and_stopped(page, found)
+    check_blocks_have_a_language_and_existing_targets(page, found)
+    asserting = [
+        block.line for block in found if block.runs and block.language == "python" and "assert " in block.text
+    ]
+    assert asserting == [], f"{page}: let the program print it, and show the output in a text block below"
+
+
+def check_servers_are_waited_for_and_stopped(page: Path, found: list[Block]) -> None:
     steps = [
-        step
-        for block in blocks(page)
-        if block.runs and block.language == "console"
-        for step, _ in block.commands()
+        step for block in found if block.runs and block.language == "console" for step, _ in block.commands()
     ]
     running = False
     for number, step in enumerate(steps):
@@ -46,20 +53,9 @@ def test_server_in_the_background_is_waited_for_and_stopped(page: Path) -> None:
     assert not running, f"{page} leaves a server running"
 
 
-@pytest.mark.parametrize("page", pages(), ids=str)
-def test_programs_print_what_they_find(page: Path) -> None:
-    asserting = [
-        block.line
-        for block in blocks(page)
-        if block.runs and block.language == "python" and "assert " in block.text
-    ]
-    assert asserting == [], f"{page}: let the program print it, and show the output in a text block below"
-
-
-@pytest.mark.parametrize("page", pages(), ids=str)
-def test_blocks_that_do_not_run_have_a_reason_and_make_targets_exist(page: Path) -> None:
+def check_blocks_have_a_language_and_existing_targets(page: Path, found: list[Block]) -> None:
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
-    for block in blocks(page):
+    for block in found:
         assert block.language, f"{page}:{block.line}: name the language of the block, `text` if there is none"
         assert block.language in RUNNABLE or block.excuse is None
         wanted = set(re.findall(r"\bmake ([a-z]+)", block.text))
@@ -67,7 +63,7 @@ def test_blocks_that_do_not_run_have_a_reason_and_make_targets_exist(page: Path)
 
 
 @pytest.mark.parametrize("page", pages(), ids=str)
-def test_links_have_existing_targets(page: Path) -> None:
+def test_links_files_and_tests_that_a_page_names_exist(page: Path) -> None:
     nowhere = []
     for text, target in links(page):
         path, _, anchor = target.partition("#")
@@ -75,8 +71,15 @@ def test_links_have_existing_targets(page: Path) -> None:
             continue
         there = (ROOT / page).parent / path if path else ROOT / page
         if not there.exists() or (anchor and anchor not in anchors(there.resolve().relative_to(ROOT))):
-            nowhere.append(f"{page}: {text} -> {target}")
-    assert not nowhere, "\n".join(nowhere)
+            nowhere.append(f"{text} -> {target}")
+    whole = (ROOT / page).read_text("utf-8")
+    folders = "|".join([*PACKAGES, "tests", "docs", "examples"])
+    named = re.findall(rf"`((?:{folders})/[\w./-]+)`", whole)
+    nowhere += [name for name in named if not (ROOT / name).exists()]
+    for path, name in re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", whole):
+        if f"def {name}(" not in (ROOT / path).read_text("utf-8"):
+            nowhere.append(f"{path}::{name}")
+    assert not nowhere, f"{page}: " + ", ".join(nowhere)
 
 
 def test_readmes_table_of_places_names_existing_files_and_symbols() -> None:
@@ -94,21 +97,6 @@ def test_readmes_table_of_places_names_existing_files_and_symbols() -> None:
         text = (ROOT / first).read_text("utf-8")
         for name in re.findall(r"`(\w+)`", row):
             assert name in text, f"{first} has no {name}"
-
-
-@pytest.mark.parametrize("page", pages(), ids=str)
-def test_files_that_a_page_names_exist(page: Path) -> None:
-    folders = "|".join([*PACKAGES, "tests", "docs", "examples"])
-    named = re.findall(rf"`((?:{folders})/[\w./-]+)`", (ROOT / page).read_text("utf-8"))
-    assert [name for name in named if not (ROOT / name).exists()] == []
-
-
-@pytest.mark.parametrize("page", pages(), ids=str)
-def test_tests_that_a_page_names_exist(page: Path) -> None:
-    named = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", (ROOT / page).read_text("utf-8"))
-    assert [
-        f"{path}::{name}" for path, name in named if f"def {name}(" not in (ROOT / path).read_text("utf-8")
-    ] == []
 
 
 def test_every_decision_is_in_the_index() -> None:

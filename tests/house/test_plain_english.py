@@ -35,11 +35,15 @@ def folder_of(path: Path) -> str:
     return path.parts[0] if len(path.parts) > 1 else "."
 
 
+def joined_lines(text: str) -> str:
+    return re.sub(r"\n *", " ", text)
+
+
 def prose_of(path: Path) -> str:
     """Return the text of a file; of a Python file its comments and strings. A string without a blank is data."""
     text = (ROOT / path).read_text("utf-8")
-    if path.suffix != ".py":
-        return text
+    if path.suffix != ".py" or not PHRASE.search(joined_lines(text)):
+        return text  # taking every file apart would be most of the time of `make prose`
     tokens = tokenize.generate_tokens(io.StringIO(text).readline)
     return "\n".join(
         token.string
@@ -58,7 +62,7 @@ def findings(folder: str) -> list[str]:
         ):
             continue
         text = prose_of(path)
-        for match in PHRASE.finditer(re.sub(r"\n *", " ", text)):
+        for match in PHRASE.finditer(joined_lines(text)):
             found.append(f"{path}: … {match.string[max(0, match.start() - 40) : match.end() + 20]} …")
     return found
 

@@ -2,6 +2,7 @@
 
 import subprocess
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -34,8 +35,9 @@ def import_name(module: Path) -> str:
     return ".".join([PACKAGES[folder], *(part for part in inner if part != "__init__")])
 
 
-def tracked_files() -> list[Path]:
-    """Return every file that git tracks or would add, relative to ROOT."""
+@cache
+def tracked_files() -> tuple[Path, ...]:
+    """Return every file that git tracks or would add, relative to ROOT, sorted."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -43,4 +45,4 @@ def tracked_files() -> list[Path]:
         check=True,
     )
     paths = (Path(name.decode()) for name in listed.stdout.split(b"\0") if name)
-    return sorted(path for path in paths if (ROOT / path).is_file())
+    return tuple(sorted(path for path in paths if (ROOT / path).is_file()))

@@ -51,12 +51,13 @@ def test_count_ends_at_the_first_invalid_entry(bad: int) -> None:
 
 
 @pytest.mark.parametrize("count", [3, 20])
-@pytest.mark.parametrize("bit", range(ENTRY_BYTES * 8))
-def test_any_flipped_bit_makes_that_entry_invalid_and_no_other(count: int, bit: int) -> None:
-    raw = bytearray(sealed_entries(count).tobytes())
-    raw[ENTRY_BYTES + bit // 8] ^= 1 << bit % 8
-    valid = EntrySeal(LOG_ID, BASE).valid(np.frombuffer(bytes(raw), dtype=ENTRY), 0)
-    assert np.flatnonzero(~valid).tolist() == [1]
+def test_any_flipped_bit_makes_that_entry_invalid_and_no_other(count: int) -> None:
+    intact, seal = sealed_entries(count).tobytes(), EntrySeal(LOG_ID, BASE)
+    for bit in range(ENTRY_BYTES * 8):
+        raw = bytearray(intact)
+        raw[ENTRY_BYTES + bit // 8] ^= 1 << bit % 8
+        valid = seal.valid(np.frombuffer(bytes(raw), dtype=ENTRY), 0)
+        assert np.flatnonzero(~valid).tolist() == [1], f"bit {bit}"
 
 
 STRANGERS = {
