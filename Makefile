@@ -50,6 +50,7 @@ types: $(INSTALLED) ## mypy --strict over all packages and tests
 	@ln -sfn ../../bench build/names/timestone_bench
 	@ln -sfn ../../pipeline build/names/timestone_pipeline
 	@ln -sfn ../../tiering build/names/timestone_tiering
+	@ln -sfn ../../access build/names/timestone_access
 	@$(BIN)/mypy
 
 format: $(INSTALLED) ## rewrite the sources in the house format
@@ -140,7 +141,7 @@ $(INSTALLED): pyproject.toml setup.py $(KERNELS) | $(SEEN_BY_SPARK)
 	@echo "Installing Timestone and what it needs into $(VENV) (the first time this takes some minutes)"
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --disable-pip-version-check --timeout 120 --editable '.[dev]'
-	@$(BIN)/python -m compileall -q bench cli mqtt_front pipeline pyspark_timestone tiering timestone
+	@$(BIN)/python -m compileall -q access bench cli mqtt_front pipeline pyspark_timestone tiering timestone
 	@touch $@
 
 clean: ## remove what builds, tests and demos left behind

@@ -33,6 +33,7 @@ FOLDERS = {
     "timestone_bench": "bench",
     "timestone_pipeline": "pipeline",
     "timestone_tiering": "tiering",
+    "timestone_access": "access",
 }
 
 KERNELS = [

@@ -34,7 +34,6 @@ from mqtt_front.reasons import Reason
 from mqtt_front.retained.keeper import Appended
 from mqtt_front.runtime.loop import Loop
 from mqtt_front.runtime.mailbox import Mailbox
-from mqtt_front.runtime.throttled_log import ThrottledLog
 from mqtt_front.runtime.timer_wheel import TimerWheel
 from mqtt_front.runtime.token_bucket import BURST_S, TokenBucket
 from mqtt_front.runtime.write_behind import Documents
@@ -46,6 +45,7 @@ from timestone import __version__
 from timestone.config import Ack
 from timestone.disk.steady_clock import SteadyClock
 from timestone.fronts import Report
+from timestone_access.throttled_log import ThrottledLog
 
 Value = TypeVar("Value")
 MAXIMUM_QOS = 2

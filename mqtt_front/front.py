@@ -13,8 +13,6 @@ from mqtt_front.ingest.routing import Router
 from mqtt_front.listener import Listener, websocket_adapter
 from mqtt_front.listener_settings import ListenerSettings
 from mqtt_front.metrics import counters, metrics
-from mqtt_front.net.descriptor_limit import allow_open_files
-from mqtt_front.net.tls_context import tls_context
 from mqtt_front.runtime.shares import Shares
 from mqtt_front.security.guard import Guard
 from mqtt_front.security.sources import Sources, read_sources
@@ -26,6 +24,8 @@ from timestone.fronts import Report
 from timestone.metrics.metric import Metric
 from timestone.record import HEADER_BLOCK_BYTES_MAX
 from timestone.store import Store
+from timestone_access.descriptor_limit import allow_open_files
+from timestone_access.tls_context import tls_context
 
 _SETTLE_S = 5.0
 _UNSETTLED_S = 5.0
@@ -308,7 +308,9 @@ def _read_security(
     """Read users, rules and keys, and the certificates of each listener. Raises ValueError."""
     try:
         contexts = [
-            None if listener.certificate is None else tls_context(listener)
+            None
+            if listener.certificate is None
+            else tls_context(listener, protocols=["http/1.1"] if listener.websocket else ["mqtt"])
             for listener in settings.all_listeners
         ]
         return read_sources(settings, log), contexts

@@ -16,7 +16,7 @@ from mqtt_front.broker import Broker
 from mqtt_front.listener_settings import ListenerSettings
 from mqtt_front.net.client_protocol import ClientProtocol
 from mqtt_front.net.tls import TlsAdapter
-from mqtt_front.runtime.optional import load
+from timestone_access.optional import load
 
 _BACKLOG = 1024
 _ACCEPTS_A_TURN = 64

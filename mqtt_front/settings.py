@@ -9,6 +9,7 @@ from timestone.config import KIB, MIB, Ack
 from timestone.declared import Declared, setting
 from timestone.filters import validate_filter
 from timestone.format.names import validate_target
+from timestone_access.settings import check_exposure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -329,14 +330,9 @@ class MqttSettings(SecuritySettings):
 
     def _check(self, listener: ListenerSettings) -> None:
         anonymous = self.lets_anonymous_in(listener)
-        if anonymous and not (
-            listener.is_local or listener.require_certificate or self.allow_anonymous_remote
-        ):
-            raise ValueError(
-                f"listening on {listener.address} without authentication would allow every client that reaches it to "
-                "publish and read everything: set a password_file, listen on 127.0.0.1, or set "
-                "allow_anonymous_remote = true if that is intended"
-            )
+        if anonymous:
+            allowed = listener.require_certificate or self.allow_anonymous_remote
+            check_exposure(listener.address, is_local=listener.is_local, remote_allowed=allowed)
         if not anonymous and not self.authenticates and listener.user_from == "login":
             raise ValueError(
                 f"no client could connect to {listener.address}: anonymous clients are refused, and there is no "

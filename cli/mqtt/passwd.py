@@ -10,8 +10,8 @@ from pathlib import Path
 
 import click
 
-from mqtt_front.runtime.optional import MissingExtra
-from mqtt_front.security.passwords.password_file import (
+from timestone_access.optional import MissingExtra
+from timestone_access.passwords.password_file import (
     BadPasswordFile,
     UnknownUser,
     remove_user,

@@ -20,9 +20,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 
-from mqtt_front.reasons import Reason
-from mqtt_front.security.identity import Credentials, Identity, Refusal
-from mqtt_front.security.rules import Access, Rule
+from timestone_access.identity import Access, Cause, Credentials, Identity, Refusal, Rule
 
 
 class WebServiceLogin:
@@ -57,10 +55,10 @@ class WebServiceLogin:
                 return None
             if error.code == 403:
                 return Refusal(f"the web service turns user {credentials.user!r} away")
-            return Refusal(f"the web service answers {error.code}", Reason.SERVER_UNAVAILABLE)
+            return Refusal(f"the web service answers {error.code}", Cause.UNAVAILABLE)
         except (OSError, ValueError) as error:
             # Not "wrong password": the client should come back, and must not be locked out for our trouble.
-            return Refusal(f"the web service cannot be asked: {error}", Reason.SERVER_UNAVAILABLE)
+            return Refusal(f"the web service cannot be asked: {error}", Cause.UNAVAILABLE)
 
     def _identity(self, answer: object) -> Identity:
         """Who the service says it is. ValueError for an answer that is not understood: never "may do everything"."""

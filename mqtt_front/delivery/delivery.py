@@ -18,7 +18,6 @@ from mqtt_front.feeds.feed import Cursor, Feed, FeedState, OnWake
 from mqtt_front.runtime.clocks import PassingTime
 from mqtt_front.runtime.loop import Loop
 from mqtt_front.runtime.mailbox import Mailbox
-from mqtt_front.runtime.throttled_log import ThrottledLog
 from mqtt_front.sessions.session import Client, Session
 from timestone.errors import CorruptRecord, OffsetOutOfRange, OffsetsLost, StoreClosed
 from timestone.log import Log
@@ -27,6 +26,7 @@ from timestone.reader import Reader
 from timestone.reading.batch import Batch
 from timestone.reading.tail_cache import SingleRecord
 from timestone.writing.write_batch import WriteBatch
+from timestone_access.throttled_log import ThrottledLog
 
 _STEP_RECORDS = 1024
 _STEP_BYTES = 128 * 1024

@@ -7,8 +7,9 @@ from mqtt_front.handlers import connect as admission
 from mqtt_front.handlers.server import Server
 from mqtt_front.net.client_protocol import ClientProtocol, Exchange
 from mqtt_front.reasons import Reason
-from mqtt_front.security.identity import Refusal
-from mqtt_front.security.passwords.scram_hash import METHOD
+from mqtt_front.security.guard import REASONS
+from timestone_access.identity import Refusal
+from timestone_access.passwords.scram_hash import METHOD
 
 
 def connect(broker: Server, link: ClientProtocol, packet: Connect) -> None:
@@ -44,8 +45,8 @@ def authenticate(broker: Server, link: ClientProtocol, packet: Auth) -> None:
 def _begin(broker: Server, link: ClientProtocol, packet: Connect | None, properties: Properties) -> None:
     scram = broker.guard.scram_exchange()
     if scram is None:
-        refusal = Refusal("no user has a SCRAM password", Reason.BAD_AUTHENTICATION_METHOD)
-        raise _violation(refusal, link)
+        reason = Reason.NOT_AUTHORIZED if link.connected else Reason.BAD_AUTHENTICATION_METHOD
+        raise ProtocolViolation("no user has a SCRAM password", reason)
     answer = broker.guard.scram_first(scram, properties.authentication_data or b"", link.address)
     if isinstance(answer, Refusal):
         raise _violation(answer, link)
@@ -72,7 +73,9 @@ def _finish(broker: Server, link: ClientProtocol, exchange: Exchange, message: b
 
 def _violation(refusal: Refusal, link: ClientProtocol) -> ProtocolViolation:
     """Return the violation for a refusal: CONNACK has a reason for each, DISCONNECT only one."""
-    return ProtocolViolation(refusal.message, Reason.NOT_AUTHORIZED if link.connected else refusal.reason)
+    return ProtocolViolation(
+        refusal.message, Reason.NOT_AUTHORIZED if link.connected else REASONS[refusal.cause]
+    )
 
 
 def _said(data: bytes) -> Properties:

@@ -15,11 +15,12 @@ from mqtt_front.net.client_protocol import PACKET_BYTES_MAX, ClientProtocol, Sta
 from mqtt_front.protocol.outgoing_aliases import OutgoingAliases
 from mqtt_front.reasons import Reason
 from mqtt_front.runtime.timer_wheel import ticks
-from mqtt_front.security.identity import Credentials, Identity, Refusal
+from mqtt_front.security.guard import REASONS
 from mqtt_front.sessions.session import Session, Target, session_key
 from mqtt_front.sessions.session_document import NEVER_S
 from mqtt_front.sessions.session_use import SESSION_BYTES
 from timestone.address import is_loopback
+from timestone_access.identity import Credentials, Identity, Refusal
 
 _KEY_BYTES_MAX = 65_535
 """Maximum size of a session key: documents store its length in 16 bits."""
@@ -63,7 +64,7 @@ def introduce(link: ClientProtocol, packet: Connect) -> None:
 
 def _decide(broker: Server, link: ClientProtocol, packet: Connect, outcome: Identity | Refusal) -> None:
     if isinstance(outcome, Refusal):
-        raise ProtocolViolation(outcome.message, outcome.reason)
+        raise ProtocolViolation(outcome.message, REASONS[outcome.cause])
     enter(broker, link, packet, outcome)
 
 

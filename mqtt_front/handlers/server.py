@@ -9,13 +9,13 @@ from mqtt_front.delivery.system_topics import SystemTopics
 from mqtt_front.net.client_protocol import ProtocolServer
 from mqtt_front.retained.keeper import Retaining
 from mqtt_front.runtime.loop import Loop
-from mqtt_front.runtime.throttled_log import ThrottledLog
 from mqtt_front.security.guard import Guard
 from mqtt_front.sessions.qos2_receipts import Receipts
 from mqtt_front.sessions.session_store import Sessions
 from mqtt_front.stored_state import StoredState
 from mqtt_front.wills.wills import Wills
 from timestone.fronts import Report
+from timestone_access.throttled_log import ThrottledLog
 
 Value = TypeVar("Value")
 

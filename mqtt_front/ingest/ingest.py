@@ -25,13 +25,13 @@ from mqtt_front.reasons import PUBLISH_REASONS, Reason
 from mqtt_front.retained.keeper import Appended
 from mqtt_front.runtime.loop import Loop
 from mqtt_front.runtime.mailbox import Mailbox
-from mqtt_front.runtime.throttled_log import ThrottledLog
 from timestone.commit.submission import Submission
 from timestone.config import Ack
 from timestone.errors import TimestoneError
 from timestone.log import Log
 from timestone.metrics.histogram import Histogram
 from timestone.writing.write_batch import WriteBatch
+from timestone_access.throttled_log import ThrottledLog
 
 DROP_REASONS = tuple(Reason(code).name.lower() for code in sorted(PUBLISH_REASONS) if Reason(code).is_error)
 """Reasons for dropping a publish; those that never occurred are counted as 0."""

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 from mqtt_front.net.stream_adapter import Arrival, Receiver, StreamAdapter
-from mqtt_front.net.tls_context import certificate_name
 from mqtt_front.net.tls_faults import handshake_fault, no_tls
 from mqtt_front.runtime.loop import Transport
+from timestone_access.tls_context import certificate_name
 
 HANDSHAKE = "TLS handshake"
 _FIRST_BYTES = 4

@@ -1,4 +1,4 @@
-"""Access control file, in mosquitto's format, so that its files work unchanged.
+"""Rules of topics in the access file, in mosquitto's format, so that its files work unchanged.
 
     # clients without a user
     topic read public/#
@@ -10,21 +10,20 @@
     pattern write devices/%c/#
 
 `topic` and `pattern` take read, write, readwrite (the default) or deny. Topics before the first `user` are for clients
-without a user; patterns are for all clients."""
+without a user; patterns are for all clients.
+Lines about logs are for other fronts; here they are only checked."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from mqtt_front.security.rules import Access, Rule, RuleSet
+from mqtt_front.security.rules import RuleSet
 from timestone.errors import InvalidName
 from timestone.filters import validate_filter
+from timestone_access.access_file import BadAclFile, log_rights, read_access_file
+from timestone_access.identity import Access, Rule
 
 _ACCESS = {"read": Access.READ, "write": Access.WRITE, "readwrite": Access.READ_WRITE, "deny": Access.DENY}
-
-
-class BadAclFile(ValueError):
-    """Invalid line. The text names file and line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,36 +37,18 @@ class AclFile:
 
 def read_acl_file(path: Path) -> AclFile:
     """Read the rules of a file. Raises OSError and BadAclFile."""
-    try:
-        text = path.read_text("utf-8")
-    except UnicodeDecodeError as error:
-        raise BadAclFile(f"{path}: not UTF-8 at byte {error.start}") from None
+    file = read_access_file(path)
+    log_rights(file)
     users: dict[str | None, list[Rule]] = {}
     patterns: list[Rule] = []
-    user: str | None = None
-    for number, line in enumerate(text.split("\n"), 1):
-        word, _, rest = line.strip().partition(" ")
-        rest = rest.strip()
-        try:
-            if not word or word.startswith("#"):
-                continue
-            if word == "user":
-                user = _named(rest)
-            elif word == "topic":
-                users.setdefault(user, []).append(_rule(rest))
-            elif word == "pattern":
-                patterns.append(_rule(rest))
-            else:
-                raise BadAclFile(f"expected one of user, topic, pattern, got {word[:40]!r}")
-        except (BadAclFile, InvalidName) as error:
-            raise BadAclFile(f"{path}:{number}: {error}") from None
+    for line in file.lines:
+        if line.word in ("topic", "pattern"):
+            try:
+                rule = _rule(line.rest)
+            except (BadAclFile, InvalidName) as error:
+                raise file.bad(line, str(error)) from None
+            (patterns if line.word == "pattern" else users.setdefault(line.user, [])).append(rule)
     return AclFile({user: RuleSet(rules) for user, rules in users.items()}, tuple(patterns))
-
-
-def _named(user: str) -> str:
-    if not user:
-        raise BadAclFile("a user without a name")
-    return user
 
 
 def _rule(text: str) -> Rule:

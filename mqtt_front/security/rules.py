@@ -3,33 +3,16 @@
 Precedence follows mosquitto: a client's own rules before patterns, and within each of them deny before allow.
 Everything else is forbidden."""
 
-import enum
 import re
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from mqtt_front.topics.filter_relations import covers, overlap
 from timestone.filters import FilterTree
+from timestone_access.identity import Access, Rule
 
 _REMEMBERED_TOPICS = 4096
 """Cached allowed topics of one client: enough for a gateway. Further ones are looked up each time."""
 _PLACEHOLDER = re.compile("%[cu]")
-
-
-class Access(enum.IntFlag):
-    """Kind of access of a rule. DENY applies to both directions."""
-
-    DENY = 0
-    READ = 1
-    WRITE = 2
-    READ_WRITE = 3
-
-
-class Rule(NamedTuple):
-    """Topics and the access to them. `%c` and `%u` in a pattern stand for client id and user."""
-
-    topic_filter: str
-    access: Access
 
 
 class RuleSet:

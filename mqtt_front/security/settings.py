@@ -5,43 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from timestone.declared import Declared, setting
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LockoutSettings(Declared):
-    """Limits of failed logins."""
-
-    failures: int = setting(
-        10, "failed logins of one user at one address before a lockout there; 0: no limit", low=0
-    )
-    within_ms: int = setting(60_000, "failed logins further apart do not add up", low=1)
-    lock_ms: int = setting(60_000, "duration of a lockout of a user at an address", low=1)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JwtSettings(Declared):
-    """Tokens accepted as passwords; none unless a key is given."""
-
-    keys: tuple[Path, ...] = setting(
-        (),
-        "files with one key each: a public key as PEM (RS256, ES256, EdDSA) or at least 32 secret bytes (HS256)",
-    )
-    jwks: Path | None = field(default=None, metadata={"help": "file with a JSON Web Key Set"})
-    issuer: str | None = setting(None, "required value of `iss`; none: any")
-    audience: str | None = setting(None, "required value in `aud`; none: any")
-    user_claim: str = setting("sub", "claim with the user")
-    client_id_claim: str | None = setting(
-        None, "claim that the client id must be equal to; none: any client id"
-    )
-    acl_claim: str = setting(
-        "acl", "claim with the topics that the client may use; without it the acl_file applies"
-    )
-    leeway_ms: int = setting(10_000, "accepted difference between the clocks of issuer and server", low=0)
-    allow_endless: bool = setting(False, "accept tokens that never expire")
-
-    @property
-    def enabled(self) -> bool:
-        return bool(self.keys) or self.jwks is not None
+from timestone_access.settings import JwtSettings, LockoutSettings, authenticates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +51,7 @@ class SecuritySettings(Declared):
     @property
     def authenticates(self) -> bool:
         """Return whether any authentication is configured."""
-        return self.password_file is not None or bool(self.authenticators) or self.jwt.enabled
+        return authenticates(self)
 
     @property
     def anonymous_by_default(self) -> bool:

@@ -10,12 +10,10 @@ import pytest
 
 from examples.authenticator.web_service_login import WebServiceLogin
 from mqtt_front.codec.packets import Connack, Connect
-from mqtt_front.reasons import Reason
-from mqtt_front.security.identity import Credentials, Identity, Refusal
-from mqtt_front.security.rules import Access, Rule
 from tests.cli.processes import Running
 from tests.house.tree import ROOT
 from tests.support.mqtt_clients import RawClient
+from timestone_access.identity import Access, Cause, Credentials, Identity, Refusal, Rule
 
 FOLDER = ROOT / "examples" / "authenticator"
 PATIENCE_MS = "60000"
@@ -124,7 +122,7 @@ def test_access_lists_of_the_answer_replace_the_access_file(
 )
 def test_invalid_answer_refuses_the_login(url: str, answer: str) -> None:
     refusal = asked(url, answer)
-    assert isinstance(refusal, Refusal) and refusal.reason == Reason.SERVER_UNAVAILABLE
+    assert isinstance(refusal, Refusal) and refusal.cause is Cause.UNAVAILABLE
 
 
 def test_invalid_options_are_refused() -> None:

@@ -15,6 +15,7 @@ PACKAGES = {
     "bench": "timestone_bench",
     "pipeline": "timestone_pipeline",
     "tiering": "timestone_tiering",
+    "access": "timestone_access",
 }
 """Folder -> import name."""
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from mqtt_front.security.passwords.password_file import set_password
 from tests.cli.processes import Running
 from tests.cli.processes import timestone as command
 from tests.support.certificates import Authority
+from timestone_access.passwords.password_file import set_password
 
 CONFIGURATION = """\
 data = "data"

@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from mqtt_front.security.passwords.password_file import read_password_file
 from tests.cli.processes import COMMAND
 from tests.cli.processes import timestone as command
 from tests.support.terminal import OnTerminal
+from timestone_access.passwords.password_file import read_password_file
 
 
 def test_the_first_line_of_standard_input_is_the_password(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from mqtt_front.delivery.delivery import Delivery
 from mqtt_front.feeds.feed import Feed, FeedState, LogSource
 from mqtt_front.feeds.subscription import Subscription
 from mqtt_front.runtime.clocks import PassingTime
-from mqtt_front.runtime.throttled_log import ThrottledLog
 from mqtt_front.sessions.session import Session
 from tests.support.manual_loop import ManualLoop
 from tests.support.mqtt_clients import FakeClient
@@ -23,6 +22,7 @@ from timestone.log import Log
 from timestone.reader import Reader
 from timestone.store import Store
 from timestone.writing.write_batch import WriteBatch
+from timestone_access.throttled_log import ThrottledLog
 
 
 class Parts:

@@ -16,13 +16,13 @@ from mqtt_front.codec import packets
 from mqtt_front.codec.packets import MQTT_5, Publish, Request
 from mqtt_front.codec.properties import Properties
 from mqtt_front.feeds.group_store import KEY_PREFIX
-from mqtt_front.security.passwords.password_file import set_password
 from mqtt_front.settings import Route
 from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_process import MqttProcess
 from tests.support.mqtt_server import MqttServer, mqtt_server
 from tests.support.paho_client import PahoClient
 from tests.support.waiting import TIMEOUT_S, wait_for
+from timestone_access.passwords.password_file import set_password
 
 Connected = Callable[..., RawClient]
 

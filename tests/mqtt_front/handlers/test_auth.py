@@ -8,12 +8,12 @@ import pytest
 from mqtt_front.codec import packets
 from mqtt_front.codec.packets import Auth, Connack, Connect, Disconnect, Publish
 from mqtt_front.codec.properties import Properties
-from mqtt_front.security.passwords.password_file import remove_user, set_password
-from mqtt_front.security.settings import LockoutSettings
 from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_server import MqttServer, mqtt_server
 from tests.support.scram_client import ScramClient
 from tests.support.waiting import wait_for
+from timestone_access.passwords.password_file import remove_user, set_password
+from timestone_access.settings import LockoutSettings
 
 METHOD = "SCRAM-SHA-256"
 CONNECT_S = 3600

@@ -17,7 +17,6 @@ from mqtt_front.ingest.ingest import Ingest
 from mqtt_front.ingest.routing import Router
 from mqtt_front.protocol.events import Publishes, PublishRow
 from mqtt_front.retained.keeper import Appended
-from mqtt_front.runtime.throttled_log import ThrottledLog
 from tests.support.faulty_files import FaultyFiles
 from tests.support.manual_loop import ManualLoop
 from tests.support.publishing import Source
@@ -27,6 +26,7 @@ from timestone.config import Ack
 from timestone.log import Log
 from timestone.store import Store
 from timestone.writing.write_batch import WriteBatch
+from timestone_access.throttled_log import ThrottledLog
 
 
 class Parts:

@@ -8,10 +8,10 @@ import pytest
 
 from mqtt_front.listener_settings import ListenerSettings
 from mqtt_front.net.tls import HANDSHAKE, TlsAdapter
-from mqtt_front.net.tls_context import tls_context
 from tests.support.certificates import Authority, Certified
 from tests.support.layered import FakeLink, FakeTransport, feed
 from tests.support.manual_loop import ManualLoop
+from timestone_access.tls_context import tls_context
 
 PIECES = [1, 100, 1 << 16]
 
@@ -28,7 +28,7 @@ class Pki:
 
     def context(self, **settings: object) -> ssl.SSLContext:
         own = {"address": "127.0.0.1:0", "certificate": self.server.path, "key": self.server.key_path}
-        return tls_context(ListenerSettings(**{**own, **settings}))  # type: ignore[arg-type]
+        return tls_context(ListenerSettings(**{**own, **settings}), protocols=["mqtt"])  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,6 @@ from mqtt_front.codec.packets import Disconnect, Puback, Publish, Unsuback, Unsu
 from mqtt_front.codec.properties import Properties
 from mqtt_front.ingest.topic_use import SPACE
 from mqtt_front.runtime.shares import Shares, Tally
-from mqtt_front.security.passwords.password_file import set_password
 from mqtt_front.sessions.session import session_key
 from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_process import MqttProcess
@@ -20,6 +19,7 @@ from tests.support.mqtt_server import mqtt_server
 from tests.support.step_clock import StepClock
 from tests.support.waiting import wait_for
 from timestone.record import HEADER_BLOCK_BYTES_MAX
+from timestone_access.passwords.password_file import set_password
 
 ENDS = pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
 LOGINS = pytest.mark.parametrize("logins", [True, False], ids=["users", "client ids"])

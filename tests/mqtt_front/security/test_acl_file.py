@@ -2,8 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from mqtt_front.security.acl_file import AclFile, BadAclFile, read_acl_file
-from mqtt_front.security.rules import Access, Rule
+from mqtt_front.security.acl_file import AclFile, read_acl_file
+from timestone_access.access_file import BadAclFile
+from timestone_access.identity import Access, Rule
 
 MOSQUITTOS_EXAMPLE = """\
 # This affects access control for clients with no username.

@@ -9,16 +9,16 @@ from typing import NamedTuple
 
 import pytest
 
-from mqtt_front.reasons import Reason
-from mqtt_front.security import guard as module
 from mqtt_front.security.guard import Guard
-from mqtt_front.security.identity import Credentials, Identity, Refusal
-from mqtt_front.security.passwords.password_authenticator import PasswordAuthenticator
-from mqtt_front.security.passwords.password_file import read_password_file, set_password
-from mqtt_front.security.settings import LockoutSettings, SecuritySettings
+from mqtt_front.security.settings import SecuritySettings
 from mqtt_front.security.sources import Sources
 from tests.support.manual_loop import ManualLoop
 from tests.support.waiting import TIMEOUT_S
+from timestone_access import admission as module
+from timestone_access.identity import Cause, Credentials, Identity, Refusal
+from timestone_access.passwords.password_authenticator import PasswordAuthenticator
+from timestone_access.passwords.password_file import read_password_file, set_password
+from timestone_access.settings import LockoutSettings
 
 LOG = logging.getLogger("timestone.mqtt")
 
@@ -96,7 +96,7 @@ def test_wrong_passwords_lock_out_even_the_right_one(door: Door, caplog: pytest.
         assert door.login(b"wrong") == Refusal("wrong")
     assert "too many failed logins of user 'u' from 192.0.2.1" in caplog.text
     answer = door.login(b"right")
-    assert isinstance(answer, Refusal) and answer.reason is Reason.BANNED
+    assert isinstance(answer, Refusal) and answer.cause is Cause.LOCKED_OUT
     assert (door.guard.counts.refused, door.guard.counts.locked_out) == (4, 1)
 
 
@@ -126,7 +126,7 @@ def test_login_revoked_during_its_check_is_refused(door: Door, tmp_path: Path) -
     door.known.free.set()
     door.loop.run_until(lambda: bool(door.outcomes))
     outcome = door.outcomes[0]
-    assert isinstance(outcome, Refusal) and outcome.reason is Reason.NOT_AUTHORIZED
+    assert isinstance(outcome, Refusal) and outcome.cause is Cause.NOT_AUTHORIZED
     assert "taken back" in outcome.message
     door.knock(password=b"new")
     door.loop.run_until(lambda: len(door.outcomes) == 2)
@@ -150,8 +150,8 @@ def test_waiting_scram_proofs_are_not_checked_after_a_lockout(door: Door, tmp_pa
     for exchange, nonce in exchanges:
         answer = door.guard.scram_final(exchange, b"c=biws," + nonce + b",p=" + proof, "192.0.2.1")
         assert isinstance(answer, Refusal)
-        reasons.append(answer.reason)
-    assert reasons == [Reason.NOT_AUTHORIZED] * 3 + [Reason.BANNED] * 2
+        reasons.append(answer.cause)
+    assert reasons == [Cause.NOT_AUTHORIZED] * 3 + [Cause.LOCKED_OUT] * 2
 
 
 def test_raising_plug_in_refuses_the_login_without_a_lockout(
@@ -159,7 +159,7 @@ def test_raising_plug_in_refuses_the_login_without_a_lockout(
 ) -> None:
     for _ in range(5):
         answer = door.login(b"raise")
-        assert isinstance(answer, Refusal) and answer.reason is Reason.SERVER_UNAVAILABLE
+        assert isinstance(answer, Refusal) and answer.cause is Cause.UNAVAILABLE
     assert "broken plug-in" in caplog.text
     assert door.login(b"right") == Identity("u")
 
@@ -171,7 +171,7 @@ def test_logins_over_the_limit_of_checks_are_refused_as_busy(
     door.known.free.clear()
     for _ in range(7):
         door.knock(password=b"right")
-    assert [each.reason for each in door.outcomes if isinstance(each, Refusal)] == [Reason.SERVER_BUSY] * 2
+    assert [each.cause for each in door.outcomes if isinstance(each, Refusal)] == [Cause.BUSY] * 2
     door.known.free.set()
     door.loop.run_until(lambda: len(door.outcomes) == 7)
     assert door.login(b"right") == Identity("u")
@@ -197,7 +197,7 @@ def test_login_whose_callback_raises_frees_its_place(
 
 def test_anonymous_client_is_accepted_where_allowed(door: Door) -> None:
     door.knock(None)
-    assert door.outcomes == [Refusal("no user name given", Reason.NOT_AUTHORIZED)]
+    assert door.outcomes == [Refusal("no user name given", Cause.NOT_AUTHORIZED)]
     door.guard.admit(Credentials("c"), door.outcomes.append, allow_anonymous=True)
     assert door.outcomes[-1] == Identity(None)
 
@@ -220,4 +220,4 @@ def test_logins_are_refused_while_the_server_stops(door: Door) -> None:
     executor.shutdown()
     stopped = Door(executor)
     stopped.knock(password=b"right")
-    assert stopped.outcomes == [Refusal("the server is stopping", Reason.SERVER_SHUTTING_DOWN)]
+    assert stopped.outcomes == [Refusal("the server is stopping", Cause.STOPPING)]

@@ -11,16 +11,16 @@ import pytest
 
 from mqtt_front.codec import packets
 from mqtt_front.codec.packets import Connack, Connect, Disconnect, Puback, Publish, Will
-from mqtt_front.security.identity import Credentials, Identity, Refusal
-from mqtt_front.security.passwords.password_authenticator import PasswordAuthenticator
-from mqtt_front.security.passwords.password_file import set_password
-from mqtt_front.security.settings import JwtSettings, LockoutSettings
 from mqtt_front.settings import MqttSettings
 from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_server import MqttServer, mqtt_server
 from tests.support.paho_client import PahoClient
 from tests.support.signing_keys import jwk, token, write_key_set
 from tests.support.waiting import TIMEOUT_S, wait_for
+from timestone_access.identity import Credentials, Identity, Refusal
+from timestone_access.passwords.password_authenticator import PasswordAuthenticator
+from timestone_access.passwords.password_file import set_password
+from timestone_access.settings import JwtSettings, LockoutSettings
 
 ACL = """\
 topic read public/#
@@ -300,7 +300,7 @@ def test_client_that_guesses_passwords_is_locked_out(files: Path, tmp_path: Path
         clock = Clock()
         broker = server.front._broker
         assert broker is not None
-        broker.guard._lockout._clock = clock
+        broker.guard._admission._lockout._clock = clock
         reasons = []
         for guess in (b"1", b"2", b"3", ALICE[1].encode()):
             with RawClient(server.address, level) as client:

@@ -10,12 +10,12 @@ import pytest
 
 from mqtt_front.codec.packets import Connack, Connect, Disconnect, Puback, Publish
 from mqtt_front.listener_settings import ListenerSettings
-from mqtt_front.security.passwords.password_file import remove_user, set_password
-from mqtt_front.security.settings import JwtSettings
 from tests.support.certificates import Authority
 from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_server import MqttServer, mqtt_server
 from tests.support.signing_keys import jwk, token, write_key_set
+from timestone_access.passwords.password_file import remove_user, set_password
+from timestone_access.settings import JwtSettings
 
 Edit = Callable[[], object]
 

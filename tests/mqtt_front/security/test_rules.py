@@ -1,7 +1,8 @@
 import pytest
 
 from mqtt_front.security import rules
-from mqtt_front.security.rules import Access, Permissions, Rule, RuleSet, fill_in
+from mqtt_front.security.rules import Permissions, RuleSet, fill_in
+from timestone_access.identity import Access, Rule
 
 
 def permissions(*sets: list[tuple[str, Access]]) -> Permissions:

@@ -13,12 +13,12 @@ import pytest
 
 from mqtt_front.codec.packets import Connack, Connect
 from mqtt_front.listener_settings import ListenerSettings
-from mqtt_front.security.passwords.password_file import set_password
 from tests.support.certificates import Authority, Certified
 from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_server import MqttServer, mqtt_server
 from tests.support.paho_client import PahoClient
 from tests.support.waiting import TIMEOUT_S, wait_for
+from timestone_access.passwords.password_file import set_password
 
 ALICE = ("alice", "wonderland-1")
 ANY = "127.0.0.1:0"

@@ -8,11 +8,11 @@ import pytest
 import timestone
 from mqtt_front.codec.packets import Publish
 from mqtt_front.reasons import Reason
-from mqtt_front.security.passwords.password_file import set_password
 from mqtt_front.settings import MqttSettings, Route
 from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_server import mqtt_server
 from timestone.errors import InvalidName
+from timestone_access.passwords.password_file import set_password
 
 OWN, LOG = "$timestone/metrics", "timestone.metrics"
 ACL = "user monitor\ntopic read $timestone/#\nuser device\ntopic readwrite #\n"

@@ -21,13 +21,13 @@ from mqtt_front.codec.packets import (
 )
 from mqtt_front.codec.properties import Properties
 from mqtt_front.feeds.group_store import KEY_PREFIX
-from mqtt_front.security.passwords.password_file import set_password
 from mqtt_front.sessions.session import session_key
 from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_process import MqttProcess
 from tests.support.mqtt_server import mqtt_server
 from tests.support.step_clock import StepClock
 from tests.support.waiting import wait_for
+from timestone_access.passwords.password_file import set_password
 
 ENDS = pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
 LASTING = Properties(session_expiry_interval=3600)

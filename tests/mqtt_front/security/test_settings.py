@@ -3,7 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from mqtt_front.security.settings import JwtSettings, LockoutSettings, SecuritySettings
+from mqtt_front.security.settings import SecuritySettings
+from timestone_access.settings import JwtSettings, LockoutSettings
 
 
 @pytest.mark.parametrize("kind", [JwtSettings, LockoutSettings, SecuritySettings])

@@ -3,13 +3,12 @@ from pathlib import Path
 
 import pytest
 
-from mqtt_front.security.acl_file import BadAclFile
-from mqtt_front.security.authenticator import UnknownAuthenticator
-from mqtt_front.security.identity import Credentials, Identity, Refusal
-from mqtt_front.security.passwords.password_file import set_password
-from mqtt_front.security.rules import Access, Rule
 from mqtt_front.security.settings import SecuritySettings
 from mqtt_front.security.sources import Sources, read_sources
+from timestone_access.access_file import BadAclFile
+from timestone_access.authenticator import UnknownAuthenticator
+from timestone_access.identity import Access, Credentials, Identity, Refusal, Rule
+from timestone_access.passwords.password_file import set_password
 
 LOG = logging.getLogger("timestone.mqtt")
 
