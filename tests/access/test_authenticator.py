@@ -6,7 +6,7 @@ from timestone_access import authenticator
 from timestone_access.authenticator import UnknownAuthenticator, load_authenticator
 from timestone_access.identity import Credentials, Identity
 
-HERE = "tests.mqtt_front.security.test_authenticator"
+HERE = "tests.access.test_authenticator"
 
 
 class Everybody:
