@@ -141,7 +141,7 @@ $(INSTALLED): pyproject.toml setup.py $(KERNELS) | $(SEEN_BY_SPARK)
 	@echo "Installing Timestone and what it needs into $(VENV) (the first time this takes some minutes)"
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --disable-pip-version-check --timeout 120 --editable '.[dev]'
-	@$(BIN)/python -m compileall -q access bench cli mqtt_front pipeline pyspark_timestone tiering timestone
+	@$(BIN)/python -m compileall -q access bench cli flight_front mqtt_front pipeline pyspark_timestone tiering timestone
 	@touch $@
 
 clean: ## remove what builds, tests and demos left behind

@@ -34,6 +34,7 @@ FOLDERS = {
     "timestone_pipeline": "pipeline",
     "timestone_tiering": "tiering",
     "timestone_access": "access",
+    "flight_front": "flight_front",
 }
 
 KERNELS = [

@@ -34,8 +34,7 @@ from mqtt_front.reasons import Reason
 from mqtt_front.retained.keeper import Appended
 from mqtt_front.runtime.loop import Loop
 from mqtt_front.runtime.mailbox import Mailbox
-from mqtt_front.runtime.timer_wheel import TimerWheel
-from mqtt_front.runtime.token_bucket import BURST_S, TokenBucket
+from mqtt_front.runtime.timer_wheel import TICK_S, TimerWheel
 from mqtt_front.runtime.write_behind import Documents
 from mqtt_front.security.guard import Guard
 from mqtt_front.sessions.session import Session
@@ -46,6 +45,7 @@ from timestone.config import Ack
 from timestone.disk.steady_clock import SteadyClock
 from timestone.fronts import Report
 from timestone_access.throttled_log import ThrottledLog
+from timestone_access.token_bucket import BURST_S, TokenBucket
 
 Value = TypeVar("Value")
 MAXIMUM_QOS = 2
@@ -298,7 +298,7 @@ class Broker:
     def _spend_requests(self, link: ClientProtocol, count: int) -> None:
         limit = self.settings.client_requests_per_s
         if link.requests is None:
-            link.requests = TokenBucket(limit, self.deadlines.now)
+            link.requests = TokenBucket(limit, self.deadlines.now, TICK_S)
         if not link.requests.spend(count, self.deadlines.now):
             message = f"more than {limit} requests a second for {BURST_S} seconds"
             raise ProtocolViolation(message, Reason.MESSAGE_RATE_TOO_HIGH, "client_requests_per_s")

@@ -242,6 +242,16 @@ class Log(ReadableLog):
         write_batch.check(self.config.record_bytes, len(self._topic_names))
         return self._commit.submit(write_batch, Ack(ack), done)
 
+    def when_synced(self, offset: int, done: Callable[[Exception | None], None]) -> None:
+        """Call `done` once everything below `offset`, which is written, is durable; asks for a flush, which it shares.
+        With the error if the flush failed. For event loops: at once in the caller's thread, or later in that of the
+        committer. Raises QueueFull, LogFailed, StoreClosed."""
+        if self.synced_offset >= offset:
+            done(None)
+        else:
+            # An empty batch is durable with all that was written before it.
+            self.submit(WriteBatch(()), ack=Ack.SYNCED, done=lambda submission: done(submission.error))
+
     @property
     def queued_bytes(self) -> int:
         """Return the memory in bytes of what was submitted and is not written yet."""

@@ -42,6 +42,7 @@ from timestone.recovery.log_opener import LogOpener
 from timestone.recovery.opening_progress import OpeningProgress, Progress
 from timestone.recovery.recover import Recovered
 from timestone.spool.consumer import SpoolConsumer
+from timestone.spool.format import Frame, PostingId
 from timestone.upkeep.log_deletion import DeletedLogs
 from timestone.upkeep.maintenance import Maintenance
 from timestone.upkeep.retention import NotedTime
@@ -246,6 +247,17 @@ class Store:
         Without this call a spooled record waits for the next `timestone.open`. Raises OSError, StoreClosed."""
         self._check_open()
         self._inbox.listen()
+
+    def append_once(
+        self, name: str, partition: int, producer: str, number: int, records: Frame
+    ) -> range | None:
+        """Append a batch unless its producer has appended this number before, durable when it returns; return its
+        offsets, None if it is there already. For producers that retry; see `timestone.spool.consumer`.
+
+        Numbers of a producer rise. After a crash part of the batch may be in the log: the rest is appended. Raises
+        UnknownLog, RecordTooLarge, TopicLimit, InvalidName, StorageFull, LogFailed, StoreClosed, OSError."""
+        self._check_open()
+        return self._inbox.append_once(PostingId(name, partition, producer, number), records)
 
     def close(self) -> None:
         """Write and sync what was submitted, seal or close all segments, release the lock. May be called twice. Raises

@@ -11,10 +11,11 @@ from mqtt_front.protocol.events import Publishes, PublishRow, has_qos_2
 from mqtt_front.protocol.header_block import header_block, with_publisher, with_will_key
 from mqtt_front.reasons import Reason
 from mqtt_front.retained.keeper import has_retained
-from mqtt_front.runtime.token_bucket import TokenBucket
+from mqtt_front.runtime.timer_wheel import TICK_S
 from mqtt_front.sessions.session import Session
 from mqtt_front.settings import MqttSettings
 from timestone.record import FLAG_RETAIN
+from timestone_access.token_bucket import TokenBucket
 
 _PUBACK = b"\x40\x02\0\0"
 
@@ -24,7 +25,7 @@ def rates(settings: MqttSettings, now: int) -> tuple[TokenBucket | None, TokenBu
     limits = [getattr(settings, setting) for setting in RATES]
     if not any(limits):
         return None
-    count, size_bytes = (TokenBucket(limit, now) if limit else None for limit in limits)
+    count, size_bytes = (TokenBucket(limit, now, TICK_S) if limit else None for limit in limits)
     return count, size_bytes
 
 

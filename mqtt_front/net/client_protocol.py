@@ -23,12 +23,12 @@ from mqtt_front.protocol.last_packet import last_packet
 from mqtt_front.reasons import Reason
 from mqtt_front.runtime.loop import Transport
 from mqtt_front.runtime.timer_wheel import TimerWheel
-from mqtt_front.runtime.token_bucket import TokenBucket
 from mqtt_front.security.rules import Permissions
 from mqtt_front.sessions.session import Session, Target
 from mqtt_front.wills.wills import KeptWill
 from timestone_access.identity import Identity
 from timestone_access.passwords.scram import ScramExchange
+from timestone_access.token_bucket import TokenBucket
 
 FRONT_BYTES = 16 * 1024
 """Room before the receive buffer for an incomplete packet of up to this size, so that it is contiguous with its

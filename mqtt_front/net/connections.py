@@ -6,9 +6,9 @@ from mqtt_front.net.client_socket import Counts, Traffic
 from mqtt_front.net.outbound_limit import OutboundLimit
 from mqtt_front.reasons import Reason
 from mqtt_front.runtime.loop import Loop
-from mqtt_front.runtime.timer_wheel import TimerWheel, ticks
-from mqtt_front.runtime.token_bucket import BURST_S, TokenBucket
+from mqtt_front.runtime.timer_wheel import TICK_S, TimerWheel, ticks
 from mqtt_front.settings import MqttSettings
+from timestone_access.token_bucket import BURST_S, TokenBucket
 
 _CLOSE_S = 5.0
 """Timeout for a closing connection to read what was written to it."""
@@ -23,7 +23,7 @@ class Connections:
         self._settings = settings
         self._deadlines = deadlines
         limit = settings.connects_per_s
-        self._connects = TokenBucket(limit, deadlines.now) if limit else None
+        self._connects = TokenBucket(limit, deadlines.now, TICK_S) if limit else None
         self.links: dict[ClientProtocol, None] = {}
         """Open connections, in order of arrival."""
         self.unsent = OutboundLimit(

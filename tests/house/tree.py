@@ -16,6 +16,7 @@ PACKAGES = {
     "pipeline": "timestone_pipeline",
     "tiering": "timestone_tiering",
     "access": "timestone_access",
+    "flight_front": "flight_front",
 }
 """Folder -> import name."""
 

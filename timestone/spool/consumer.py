@@ -44,7 +44,8 @@ from timestone.format import names
 from timestone.kernel.entries import NO_TOPIC
 from timestone.log import Log
 from timestone.spool.doorbell import Doorbell
-from timestone.spool.format import MARK_BYTES, Posting, read_frames
+from timestone.spool.format import MARK_BYTES, Frame, Posting, PostingId, check_producer, read_frames
+from timestone.writing.write_batch import WriteBatch
 
 SPACE = names.INBOX_SPACE
 """Namespace in the catalogue; a key is `<log>-<partition>/<producer>`."""
@@ -142,6 +143,32 @@ class SpoolConsumer:
             except (OSError, TimestoneError) as error:
                 _LOGGER.error("%s: postings cannot be appended now and are kept: %s", self._folder, error)
 
+    def append_once(self, posting: PostingId, frame: Frame) -> range | None:
+        """Append a frame of a producer that is no file here, with the same marks; durable when it returns. Return its
+        offsets, None if the number was appended before. Raises what `Log.append_batch` does, UnknownLog, OSError."""
+        check_producer(posting.producer)
+        key, documents = posting.key, self._store.documents
+        with self._lock:
+            log = self._store.log(posting.log, posting.partition)
+            progress = Progress.decode(documents.get(SPACE, key), documents.path, key)
+            if posting.number <= progress.done:
+                return None
+            if not frame.count:
+                return range(log.end_offset, log.end_offset)
+            _check_frame(log, frame, 0, f"a batch for {log.folder.name}")
+            if progress.begun != posting.number:
+                progress = Progress(progress.done, posting.number, log.end_offset)
+                self._put(key, progress)
+                there = 0
+            else:
+                there = _appended(log, posting, progress.since).get(0, 0)
+            offsets = range(log.end_offset, log.end_offset)
+            if there < frame.count:
+                offsets = log.append_batch(_marked(log, posting, frame, 0, there), ack=Ack.WRITTEN)
+            log.sync()
+            self._put(key, Progress(posting.number))
+            return offsets
+
     def _waiting(self) -> list[Path]:
         """Return the waiting postings, those already begun first."""
         if not self._folder.is_dir():
@@ -212,28 +239,20 @@ class SpoolConsumer:
             first = 0
             try:
                 for frame in read_frames(self._files, path):
-                    longest = int(frame.lengths.max()) + MARK_BYTES
-                    if longest > log.config.record_bytes:
-                        which = first + int(frame.lengths.argmax())
-                        what = f"record {which} of part {number} of a posting to {log.name}-{log.partition}"
-                        raise RecordTooLarge(longest, log.config.record_bytes, what)
+                    where = f"part {number} of a posting to {log.name}-{log.partition}"
+                    _check_frame(log, frame, first, where)
                     first += frame.count
-                    frame.check_headers()
-                    for topic in frame.topics:
-                        log.topic_id(topic)
             except FileNotFoundError as error:
                 raise CorruptLog(path, "a part of the posting is missing") from error
 
     def _append(self, log: Log, posting: Posting, parts: list[Path], since: int) -> None:
-        there = _appended(log, posting, since)
+        there = _appended(log, posting.id, since)
         number = 0
         for path in parts:
             for frame in read_frames(self._files, path):
                 first = there.get(number, 0)
                 if first < frame.count:
-                    ids = np.array([*map(log.topic_id, frame.topics), NO_TOPIC], dtype=np.uint32)
-                    write_batch = frame.write_batch(ids, posting.id.mark(number, first), first)
-                    log.append_batch(write_batch, ack=Ack.WRITTEN)
+                    log.append_batch(_marked(log, posting.id, frame, number, first), ack=Ack.WRITTEN)
                 number += 1
 
     def _refuse(self, taken: Path, reason: str) -> None:
@@ -265,7 +284,24 @@ class SpoolConsumer:
                 _LOGGER.warning("%s: the abandoned file could not be removed: %s", path, error)
 
 
-def _appended(log: Log, posting: Posting, since: int) -> dict[int, int]:
+def _check_frame(log: Log, frame: Frame, first: int, where: str) -> None:
+    """Raise an error for records that the log cannot take. first: number of the first one, for the message."""
+    longest = int(frame.lengths.max()) + MARK_BYTES
+    if longest > log.config.record_bytes:
+        what = f"record {first + int(frame.lengths.argmax())} of {where}"
+        raise RecordTooLarge(longest, log.config.record_bytes, what)
+    frame.check_headers()
+    for topic in frame.topics:
+        log.topic_id(topic)
+
+
+def _marked(log: Log, posting: PostingId, frame: Frame, number: int, first: int) -> WriteBatch:
+    """Return the records of a frame from `first` on, the first with the mark of its posting."""
+    ids = np.array([*map(log.topic_id, frame.topics), NO_TOPIC], dtype=np.uint32)
+    return frame.write_batch(ids, posting.mark(number, first), first)
+
+
+def _appended(log: Log, posting: PostingId, since: int) -> dict[int, int]:
     """Return the number of appended records by frame number."""
     there: dict[int, int] = {}
     bounds = log.segment_bounds()
@@ -278,7 +314,7 @@ def _appended(log: Log, posting: Posting, since: int) -> dict[int, int]:
             continue
         for number in np.flatnonzero(batch.header_lengths).tolist():
             for header in batch.headers_of(number):
-                if (marked := posting.id.marked(header)) is not None:
+                if (marked := posting.marked(header)) is not None:
                     frame, first = marked
                     offset = int(batch.offsets[number])
                     end = next(end for base, end in bounds if base <= offset < end)

@@ -212,6 +212,14 @@ class PostingId(NamedTuple):
         return hashlib.blake2b(self.key.encode(), digest_size=size_bytes).digest()
 
 
+def check_producer(name: str) -> None:
+    """Raise InvalidName for a text that cannot name a producer."""
+    if not 1 <= len(name) <= _PRODUCER_MOST or not name.isprintable():
+        raise InvalidName(
+            f"invalid producer: expected 1 to {_PRODUCER_MOST} printable characters, got {name!r:.250}"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Posting:
     """Parts to append to a log, in order."""
@@ -227,10 +235,7 @@ class Posting:
 
     def __post_init__(self) -> None:
         names.validate_target(self.log, self.partition)
-        if not 1 <= len(self.producer) <= _PRODUCER_MOST or not self.producer.isprintable():
-            raise InvalidName(
-                f"invalid producer: expected 1 to {_PRODUCER_MOST} printable characters, got {self.producer!r:.250}"
-            )
+        check_producer(self.producer)
         if not 0 <= self.number < 1 << 63:
             raise InvalidName(f"invalid posting number: expected 0 to 2^63 - 1, got {self.number}")
         for part in self.parts:

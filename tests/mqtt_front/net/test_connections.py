@@ -9,10 +9,10 @@ from mqtt_front.net.client_socket import Counts
 from mqtt_front.net.connections import Connections
 from mqtt_front.reasons import Reason
 from mqtt_front.runtime.timer_wheel import TimerWheel
-from mqtt_front.runtime.token_bucket import BURST_S
 from mqtt_front.settings import MqttSettings
 from tests.support.linked_client import Linked
 from tests.support.manual_loop import ManualLoop
+from timestone_access.token_bucket import BURST_S
 
 
 def connections(**settings: int | bool | str) -> Connections:

@@ -1,19 +1,17 @@
 """Token bucket: a rate limit with a burst of ten seconds."""
 
-from mqtt_front.runtime.timer_wheel import TICK_S
-
 BURST_S = 10
 
 
 class TokenBucket:
-    """Tokens of one client. Time is counted in ticks of `TimerWheel`, so that spending makes no system call."""
+    """Tokens of one client. Time is counted in ticks of the caller's clock, so that spending makes no system call."""
 
     __slots__ = ("_full", "_left", "_per_tick", "_tick")
 
-    def __init__(self, per_s: int, now: int) -> None:
-        """now: the current tick."""
+    def __init__(self, per_s: int, now: int, tick_s: float) -> None:
+        """now: the current tick. tick_s: length of a tick in seconds."""
         self._full = self._left = float(per_s * BURST_S)
-        self._per_tick = per_s * TICK_S
+        self._per_tick = per_s * tick_s
         self._tick = now
 
     def spend(self, amount: int, now: int) -> bool:

@@ -1,0 +1,46 @@
+"""Messages of a client in a stream, read one at a time, with a limit of how long the client may be silent."""
+
+import asyncio
+from typing import Any
+
+from flight_front.calls import Calls
+from flight_front.errors import CallRefused, Code, InvalidRequest
+
+
+class ClientMessages:
+    """Messages of one call."""
+
+    def __init__(self, context: Any, calls: Calls, idle_ms: int) -> None:
+        self._context = context
+        self._calls = calls
+        self._idle_ms = idle_ms
+
+    async def first(self) -> bytes:
+        """Return the first message. Raises CallRefused."""
+        message = await self.next()
+        if message is None:
+            raise InvalidRequest("invalid stream: expected a message with a descriptor, got none")
+        return message
+
+    async def next(self) -> bytes | None:
+        """Return the next message, None at the end. Raises CallRefused for a silent client, and when the server
+        stops."""
+        stop = asyncio.Event()
+        reading, stopped = asyncio.ensure_future(self._context.read()), asyncio.ensure_future(stop.wait())
+        try:
+            with self._calls.woken_at_stop(stop):
+                self._calls.check_running()
+                done, _ = await asyncio.wait(
+                    (reading, stopped), timeout=self._idle_ms / 1000, return_when=asyncio.FIRST_COMPLETED
+                )
+            if reading in done:
+                message = reading.result()
+                return message if isinstance(message, bytes) else None
+            self._calls.check_running()
+            self._calls.counts.idle_ended += 1
+            raise CallRefused(
+                Code.DEADLINE_EXCEEDED, f"the stream was silent for {self._idle_ms} ms, limit put_idle_ms"
+            )
+        finally:
+            stopped.cancel()
+            reading.cancel()

@@ -1,0 +1,197 @@
+"""DoPut: batches of a client become appends, and each is answered when its ack level is reached, in order."""
+
+import asyncio
+import json
+from typing import Any
+
+import pyarrow as pa
+
+from flight_front.calls import Call, Calls
+from flight_front.errors import InvalidRequest
+from flight_front.flight_data import (
+    FlightData,
+    decoded,
+    decoded_batch,
+    decoded_schema,
+    encoded_put_result,
+)
+from flight_front.intake import check_columns, frame, write_batch
+from flight_front.messages import ClientMessages
+from flight_front.queries import Query
+from flight_front.settings import FlightSettings
+from timestone.commit.submission import Submission
+from timestone.config import Ack
+from timestone.disk.json_document import integer, json_object
+from timestone.errors import QueueFull
+from timestone.log import Log
+from timestone.spool.format import Frame
+from timestone.store import Store
+
+_RETRY_S = 0.01
+"""Pause before a batch is submitted again to a log whose queue is full."""
+
+
+class Budget:
+    """Bytes that may wait for the disk at a time. Event-loop thread only."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self.used_bytes = 0
+        self._waiting: list[asyncio.Future[None]] = []
+
+    async def take(self, size_bytes: int) -> None:
+        """Wait until so many bytes are free, or all are."""
+        while self.used_bytes and self.used_bytes + size_bytes > self._limit_bytes:
+            waiting = asyncio.get_running_loop().create_future()
+            self._waiting.append(waiting)
+            await waiting
+        self.used_bytes += size_bytes
+
+    def give(self, size_bytes: int) -> None:
+        """Free bytes."""
+        self.used_bytes -= size_bytes
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            if not each.done():
+                each.set_result(None)
+
+
+class Put:
+    """One DoPut."""
+
+    def __init__(
+        self,
+        call: Call,
+        messages: ClientMessages,
+        calls: Calls,
+        query: Query,
+        log: Log,
+        store: Store,
+        settings: FlightSettings,
+        total: Budget,
+    ) -> None:
+        """total: bytes of all calls."""
+        self._messages = messages
+        self._calls = calls
+        self._context = call.context
+        self._query = query
+        self._log = log
+        self._store = store
+        self._ack = _ack(query, settings.ack or store.config.ack)
+        self._budgets = (Budget(settings.client_submitted_bytes), total)
+        self._held_bytes = 0
+        self._answers: asyncio.Queue[tuple[int, int, asyncio.Future[range | None]] | None] = asyncio.Queue()
+
+    async def run(self, schema: pa.Schema) -> None:
+        """Append all that the client sends, and return when everything is answered. Raises CallRefused, and the errors
+        of the engine."""
+        check_columns(schema)
+        taking, answering = asyncio.ensure_future(self._take(schema)), asyncio.ensure_future(self._answer())
+        try:
+            await asyncio.wait((taking, answering), return_when=asyncio.FIRST_COMPLETED)
+            if taking.done():
+                # Also after an error: what was appended before it is answered.
+                self._answers.put_nowait(None)
+                await answering
+                taking.result()
+            answering.result()  # an append that failed ends the call, also while its client is silent
+        finally:
+            taking.cancel()
+            answering.cancel()
+            self._give(self._held_bytes)
+
+    async def _take(self, schema: pa.Schema) -> None:
+        number = 0
+        while (message := await self._messages.next()) is not None:
+            self._calls.counts.bytes_received += len(message)
+            data = decoded(message)
+            if not data.header:
+                raise InvalidRequest(f"batch {number}: expected a record batch, got a message without one")
+            records = await self._calls.in_thread(_records, data, schema)
+            size_bytes = len(records.data) + records.count
+            for budget in self._budgets:
+                await budget.take(size_bytes)
+            self._held_bytes += size_bytes
+            answer = await self._append(records, data.metadata, number)
+            self._answers.put_nowait((number, size_bytes, answer))
+            number += 1
+
+    async def _append(self, records: Frame, metadata: bytes, number: int) -> asyncio.Future[range | None]:
+        """Begin to append a batch, and return its offsets to come; None for one that was appended before."""
+        loop = asyncio.get_running_loop()
+        offsets: asyncio.Future[range | None] = loop.create_future()
+        if self._query.producer is not None:
+            once, producer = self._store.append_once, self._query.producer
+            found = await self._calls.in_thread(
+                once, self._log.name, self._log.partition, producer, _number(metadata, number), records
+            )
+            offsets.set_result(found)
+            return offsets
+        batch = await self._calls.in_thread(write_batch, records, self._log.topic_id)
+
+        def settle(submission: Submission) -> None:
+            if offsets.done():
+                return
+            if submission.error is not None:
+                offsets.set_exception(submission.error)
+            else:
+                offsets.set_result(submission.offsets)
+
+        while True:
+            try:
+                self._log.submit(
+                    batch, ack=self._ack, done=lambda found: loop.call_soon_threadsafe(settle, found)
+                )
+                return offsets
+            except QueueFull:
+                await asyncio.sleep(_RETRY_S)
+
+    async def _answer(self) -> None:
+        """Send the answers in order, until the end of the queue or an append that failed."""
+        while (waiting := await self._answers.get()) is not None:
+            number, size_bytes, offsets = waiting
+            try:
+                found = await offsets
+            finally:
+                self._give(size_bytes)
+            answer: dict[str, Any] = {"batch": number}
+            if found is None:
+                answer["duplicate"] = True
+            else:
+                answer |= {"first": found.start, "end": found.stop}
+                self._calls.counts.records_appended += len(found)
+            ack = Ack.SYNCED if self._query.producer is not None else self._ack
+            answer["ack"] = ack.value
+            await self._context.write(encoded_put_result(json.dumps(answer).encode()))
+
+    def _give(self, size_bytes: int) -> None:
+        self._held_bytes -= size_bytes
+        for budget in self._budgets:
+            budget.give(size_bytes)
+
+
+def _records(data: FlightData, schema: pa.Schema) -> Frame:
+    return frame(decoded_batch(data, schema))
+
+
+def first_batch(message: bytes) -> tuple[bytes, pa.Schema]:
+    """Return descriptor and schema of the first message of a DoPut. Raises InvalidRequest."""
+    data = decoded(message)
+    return data.descriptor, decoded_schema(data.header)
+
+
+def _ack(query: Query, default: Ack) -> Ack:
+    if query.ack is None:
+        return Ack.WRITTEN if default is Ack.MEMORY else default
+    if query.ack not in (Ack.WRITTEN.value, Ack.SYNCED.value):
+        raise InvalidRequest(f"invalid ack: expected written or synced, got {query.ack!r:.40}")
+    return Ack(query.ack)
+
+
+def _number(metadata: bytes, batch: int) -> int:
+    try:
+        return integer(json_object(metadata)["number"])
+    except (ValueError, TypeError, KeyError):
+        raise InvalidRequest(
+            f'batch {batch}: expected its number in the metadata, as in {{"number": 7}}, since there is a producer'
+        ) from None

@@ -1,0 +1,107 @@
+"""Reading: ranges of offsets as endpoints, and records as messages of a stream. Nothing here waits for new records."""
+
+from datetime import datetime
+
+import pyarrow.flight as fl
+
+from flight_front.columns import arrow_batch
+from flight_front.errors import InvalidRequest
+from flight_front.flight_data import encoded_batch
+from flight_front.queries import Query
+from timestone.errors import OffsetOutOfRange
+from timestone.log import Log
+
+_ENDPOINTS_MAX = 1000
+_SCAN_RECORDS = 1 << 20
+"""Records of other topics that one step passes: a rare topic does not keep a thread."""
+
+
+def offsets_of(log: Log, query: Query) -> tuple[int, int]:
+    """Return the fixed range [first, end) that a query asks for, below the synced offset. Raises OffsetOutOfRange."""
+    synced, start = log.synced_offset, log.start_offset
+    end = synced if query.end is None else _offset(log, query.end)
+    if query.start == "earliest":
+        first = start
+    elif query.start == "latest":
+        first = synced
+    else:
+        assert not isinstance(query.start, str)
+        first = _offset(log, query.start)
+    if isinstance(query.end, int) and query.end > log.end_offset:
+        raise OffsetOutOfRange(query.end, start, log.end_offset)
+    if isinstance(query.start, int) and not start <= first <= log.end_offset:
+        raise OffsetOutOfRange(first, start, log.end_offset)
+    if isinstance(query.start, int) and isinstance(query.end, int) and query.end < query.start:
+        raise InvalidRequest(f"invalid range: expected `from` below `to`, got {query.start} and {query.end}")
+    return first, max(first, end)
+
+
+def _offset(log: Log, place: int | datetime) -> int:
+    return place if isinstance(place, int) else min(log.offset_at(place), log.synced_offset)
+
+
+def flight_info(log: Log, query: Query, descriptor: bytes) -> bytes:
+    """Return a FlightInfo with an endpoint for each segment, so that readers work in parallel. Every ticket is a range
+    of offsets below the synced one: reading it again gives the same records. Touches the disk."""
+    first, end = offsets_of(log, query)
+    sizes = [
+        (max(base, first), min(stop, end), size * (min(stop, end) - max(base, first)) // max(1, stop - base))
+        for base, stop, size in log.segment_sizes(first, end)
+    ]
+    if query.topics is not None:
+        having = set(log.segments_with(query.topics, first, end))
+        bounds = log.segment_bounds(first, end)
+        sizes = [size for size, bound in zip(sizes, bounds, strict=False) if bound in having]
+    step = -(-len(sizes) // _ENDPOINTS_MAX) or 1
+    groups = [sizes[at : at + step] for at in range(0, len(sizes), step)]
+    tickets = [query.between(group[0][0], group[-1][1]).ticket() for group in groups]
+    known = query.topics is None and not log.config.compact and not log.lost_offsets(first, end)
+    count = sum(stop - base for base, stop, _ in sizes) if known else -1
+    info = fl.FlightInfo(
+        query.schema,
+        fl.FlightDescriptor.deserialize(descriptor),
+        [fl.FlightEndpoint(ticket, []) for ticket in tickets],
+        count,
+        sum(size for *_, size in sizes),
+    )
+    serialized: bytes = info.serialize()
+    return serialized
+
+
+class RecordStream:
+    """Records of a query from an offset on, as messages. Used by one thread at a time."""
+
+    def __init__(self, log: Log, query: Query, first: int, batch_bytes: int, name: str | None = None) -> None:
+        self.log = log
+        self.query = query
+        self.reader = log.reader(first, topics=query.topics, name=name)
+        self._batch_bytes = batch_bytes
+        self.record_count = 0
+
+    @property
+    def at_hand(self) -> bool:
+        """Return whether the next read touches no file."""
+        return self.log.in_memory(self.reader.offset)
+
+    def read(self, end: int, *, noted: bool = False) -> bytes | None:
+        """Return the next batch as a message, empty if none of those examined matched, and None at `end`. noted: with
+        the next offset as metadata. Raises what `Reader.read` does."""
+        reader = self.reader
+        if reader.offset >= end:
+            return None
+        left = end - reader.offset
+        batch = reader.read(
+            max_records=min(left, 65_536), max_bytes=self._batch_bytes, max_scan=min(left, _SCAN_RECORDS)
+        )
+        if reader.offset > end:  # offsets were skipped, or other topics lay in between
+            batch = batch[: int(batch.offsets.searchsorted(end))]
+            reader.offset = end
+        if not batch:
+            return b""
+        self.record_count += len(batch)
+        metadata = b'{"next": %d}' % reader.offset if noted else b""
+        return encoded_batch(arrow_batch(batch, self.query), metadata)
+
+    def close(self) -> None:
+        """End the reader."""
+        self.reader.close()

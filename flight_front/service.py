@@ -1,0 +1,199 @@
+"""Calls of Arrow Flight. Each is admitted, runs in a coroutine of its own, and ends with a status that names the log.
+
+| call | module |
+|---|---|
+| ListFlights, GetFlightInfo, GetSchema, DoGet | `reading`, and `following` for a DoGet that follows |
+| DoPut | `putting`, `intake` |
+| DoExchange | `exchange` |
+| DoAction, ListActions | `actions` |
+| Handshake | here: a token for a password |
+
+Flight SQL is not served: there is no SQL engine here."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from logging import Logger
+from typing import Any
+
+import grpc
+import pyarrow as pa
+import pyarrow.flight as fl
+
+from flight_front.actions import ACTIONS, run_action
+from flight_front.calls import Call, Calls
+from flight_front.errors import CallRefused, Code, InvalidRequest, refusal
+from flight_front.exchange import Exchange
+from flight_front.flight_data import decoded, encoded_action_type, encoded_schema
+from flight_front.following import Follower
+from flight_front.messages import ClientMessages
+from flight_front.putting import Budget, Put, first_batch
+from flight_front.queries import Query, query_of_descriptor, query_of_ticket
+from flight_front.reading import RecordStream, flight_info, offsets_of
+from flight_front.settings import FlightSettings
+from timestone.log import Log
+from timestone.store import Store
+from timestone_access.rights import Right
+
+SERVICE = "arrow.flight.protocol.FlightService"
+Method = Callable[[Call, Any], Awaitable[bytes | None]]
+
+
+class FlightService:
+    """The service of one store. Event-loop thread of the front only."""
+
+    def __init__(self, store: Store, settings: FlightSettings, calls: Calls, log: Logger) -> None:
+        self._store = store
+        self._settings = settings
+        self._calls = calls
+        self._log = log
+        self.submitted = Budget(settings.submitted_bytes)
+
+    def handler(self) -> Any:
+        """Return the handler of all calls, for gRPC."""
+        one, stream = grpc.unary_unary_rpc_method_handler, grpc.unary_stream_rpc_method_handler
+        both = grpc.stream_stream_rpc_method_handler
+        methods: dict[str, tuple[Callable[..., Any], Method]] = {
+            "Handshake": (both, self._handshake),
+            "ListFlights": (stream, self._list_flights),
+            "GetFlightInfo": (one, self._get_flight_info),
+            "GetSchema": (one, self._get_schema),
+            "DoGet": (stream, self._do_get),
+            "DoPut": (both, self._do_put),
+            "DoExchange": (both, self._do_exchange),
+            "DoAction": (stream, self._do_action),
+            "ListActions": (stream, self._list_actions),
+        }
+        return grpc.method_handlers_generic_handler(
+            SERVICE, {name: kind(self._served(name, method)) for name, (kind, method) in methods.items()}
+        )
+
+    def _served(self, name: str, method: Method) -> Callable[[Any, Any], Awaitable[bytes | None]]:
+        async def serve(request: Any, context: Any) -> bytes | None:
+            call: Call | None = None
+            try:
+                async with self._calls.admit(context, name) as call:
+                    return await method(call, request)
+            except Exception as error:
+                ended = refusal(error, None if call is None else call.log)
+            if ended is None:
+                self._log.exception("internal error in %s", name)
+                ended = CallRefused(Code.INTERNAL, "internal error; the log of the server has it")
+            self._calls.counts.failed[ended.code.name] += 1
+            await context.abort(ended.code, str(ended))
+            return None
+
+        return serve
+
+    def _opened(self, call: Call, query: Query, right: Right) -> Log:
+        """Return an existing log. Raises CallRefused, UnknownLog."""
+        call.check(right, query.log)
+        call.log = query.name
+        return self._store.log(query.log, query.partition, create=False)
+
+    async def _handshake(self, call: Call, _: Any) -> None:
+        token = self._calls.token(call.identity)
+        await call.context.send_initial_metadata((("authorization", f"Bearer {token}"),))
+
+    async def _list_flights(self, call: Call, _: Any) -> None:
+        for name, partition in self._store.log_names():
+            if not call.rights.may(Right.READ, name):
+                continue
+            log, query = self._store.log(name, partition, create=False), Query(name, partition)
+            first, end = log.start_offset, log.synced_offset
+            info = fl.FlightInfo(
+                query.schema,
+                fl.FlightDescriptor.for_path(name, str(partition)),
+                [fl.FlightEndpoint(query.between(first, end).ticket(), [])],
+                end - first,
+                -1,
+            )
+            await call.context.write(info.serialize())
+
+    async def _get_flight_info(self, call: Call, request: bytes) -> bytes:
+        query = query_of_descriptor(request)
+        log = self._opened(call, query, Right.READ)
+        return await self._calls.in_thread(flight_info, log, query, request)
+
+    async def _get_schema(self, call: Call, request: bytes) -> bytes:
+        query = query_of_descriptor(request)
+        self._opened(call, query, Right.READ)
+        serialized: bytes = fl.SchemaResult(query.schema).serialize()
+        return serialized
+
+    async def _do_get(self, call: Call, request: bytes) -> None:
+        query = query_of_ticket(request)
+        log = self._opened(call, query, Right.READ)
+        first, end = await self._calls.in_thread(offsets_of, log, query)
+        stream = RecordStream(log, query, first, self._settings.batch_bytes)
+        try:
+            await call.context.write(encoded_schema(query.schema))
+            follower = Follower(stream, self._calls, synced=self._settings.visible == "synced")
+            await self._send_range(call, follower, end)
+            while query.follow:
+                await follower.wait()
+                await self._send(call, await follower.next())
+        finally:
+            stream.close()
+            self._calls.counts.records_read += stream.record_count
+
+    async def _send_range(self, call: Call, follower: Follower, end: int) -> None:
+        """Send a range; the next batch is read while one is sent, so that two are in memory."""
+        reading = asyncio.ensure_future(follower.next(end))
+        try:
+            while True:
+                message = await reading
+                ended = follower.stream.reader.offset >= end
+                if not ended:
+                    reading = asyncio.ensure_future(follower.next(end))
+                await self._send(call, message)
+                if ended:
+                    return
+        finally:
+            reading.cancel()
+
+    async def _send(self, call: Call, message: bytes) -> None:
+        if message:
+            self._calls.counts.bytes_sent += len(message)
+            await call.context.write(message)
+
+    async def _do_put(self, call: Call, _: Any) -> None:
+        messages = ClientMessages(call.context, self._calls, self._settings.put_idle_ms)
+        descriptor, schema = first_batch(await messages.first())
+        query = query_of_descriptor(descriptor)
+        log = self._opened(call, query, Right.WRITE)
+        await Put(call, messages, self._calls, query, log, self._store, self._settings, self.submitted).run(
+            schema
+        )
+
+    async def _do_exchange(self, call: Call, _: Any) -> None:
+        messages = ClientMessages(call.context, self._calls, self._settings.put_idle_ms)
+        first = decoded(await messages.first())
+        query = query_of_descriptor(first.descriptor)
+        if query.end is not None:
+            raise InvalidRequest("invalid command: an exchange follows the log and has no `to`")
+        log = self._opened(call, query, Right.READ)
+        if query.reader is not None:
+            call.check_group(query.reader)
+        start, _end = await self._calls.in_thread(offsets_of, log, query)
+        stream = RecordStream(log, query, start, self._settings.batch_bytes, query.reader)
+        try:
+            await call.context.write(encoded_schema(query.schema))
+            follower = Follower(stream, self._calls, synced=self._settings.visible == "synced")
+            await Exchange(call, self._calls, query, follower, self._store).run(first.metadata)
+        finally:
+            stream.close()
+            self._calls.counts.records_read += stream.record_count
+
+    async def _do_action(self, call: Call, request: bytes) -> None:
+        try:
+            action = fl.Action.deserialize(request)
+        except (pa.ArrowException, ValueError) as error:
+            raise InvalidRequest(f"invalid action: {error}") from None
+        body = bytes(action.body) if action.body is not None else b""
+        answer = await self._calls.in_thread(run_action, self._store, call, action.type, body)
+        await call.context.write(fl.Result(json.dumps(answer).encode()).serialize())
+
+    async def _list_actions(self, call: Call, _: Any) -> None:
+        for kind, action in ACTIONS.items():
+            await call.context.write(encoded_action_type(kind, action.description))

@@ -1,0 +1,114 @@
+"""Settings of the Flight front: frozen values with units, ranges and reasons. Reads no file."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from timestone.address import is_loopback, parse_address
+from timestone.config import MIB, Ack
+from timestone.declared import Declared, setting
+from timestone_access.settings import JwtSettings, LockoutSettings, authenticates, check_exposure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlightSettings(Declared):
+    """Table `[flight]`. Raises ValueError for contradicting settings."""
+
+    listen: str | None = setting(
+        None, "HOST:PORT to listen on, as in 127.0.0.1:8815; port 0 takes a free one; none: no Flight server"
+    )
+    ack: Ack | None = setting(
+        None, "level at which appends are acknowledged unless the client chooses; none: that of the store"
+    )
+    visible: Literal["synced", "written"] = setting(
+        "synced",
+        "records that followers see: durable ones, or all that are written, some milliseconds earlier",
+    )
+
+    # Logins.
+    allow_anonymous_remote: bool = setting(
+        False,
+        "listen beyond loopback although clients need no credentials",
+        heading="authentication and access",
+    )
+    password_file: Path | None = field(
+        default=None,
+        metadata={"help": "users and password hashes, as written by `timestone passwd` or mosquitto_passwd"},
+    )
+    acl_file: Path | None = field(
+        default=None,
+        metadata={
+            "help": "rights on logs, lines `log read NAME`; with a login, nothing is allowed without one"
+        },
+    )
+    authenticators: tuple[str, ...] = setting(
+        (), "plug-ins that are asked in order about clients unknown to password_file and jwt"
+    )
+    authenticator_options: Mapping[str, Mapping[str, str]] = field(
+        default_factory=dict, metadata={"help": "table of options for each of `authenticators`"}
+    )
+    jwt: JwtSettings = field(default=JwtSettings(), metadata={"help": "tokens as bearer or password"})
+    lockout: LockoutSettings = field(default=LockoutSettings(), metadata={"help": "failed logins"})
+    login_ms: int = setting(3_600_000, "how long the token of a login by Handshake is valid", low=1000)
+
+    # TLS.
+    certificate: Path | None = setting(
+        None, "this server's certificate and its chain in PEM; with it the listener is TLS", heading="TLS"
+    )
+    key: Path | None = setting(None, "the key of the certificate in PEM; none: it is in the same file")
+    client_ca: Path | None = setting(None, "certificates of those who sign for clients, in PEM (mTLS)")
+    user_from: Literal["login", "cn", "san"] = setting(
+        "login",
+        "what the user is: of the login, or of the client's certificate the common name (cn) or the first "
+        "alternative name (san)",
+    )
+
+    # Limits.
+    stream_count: int = setting(256, "calls under way at a time", low=1, high=100_000, heading="limits")
+    user_stream_count: int = setting(
+        64, "calls of one user under way at a time; without logins, of one address", low=1
+    )
+    calls_per_s: int = setting(
+        1000, "calls a second of one user, with a burst of ten seconds; 0: no limit", low=0
+    )
+    message_bytes: int = setting(
+        16 * MIB, "maximum size of a message from a client", low=64 * 1024, high=1024 * MIB
+    )
+    batch_bytes: int = setting(MIB, "size of the batches that are sent", low=4096, high=64 * MIB)
+    client_submitted_bytes: int = setting(
+        16 * MIB, "bytes of one DoPut that wait for the disk before more is read from it", low=1
+    )
+    submitted_bytes: int = setting(256 * MIB, "the same of all calls together", low=1)
+    put_idle_ms: int = setting(60_000, "a DoPut that sends nothing for so long is ended", low=100)
+    idle_ms: int = setting(600_000, "a connection without a call is closed after this time", low=1000)
+
+    def __post_init__(self) -> None:
+        if self.ack is not None:
+            object.__setattr__(self, "ack", Ack(self.ack))
+        Declared.__post_init__(self)
+        if self.ack is Ack.MEMORY:
+            raise ValueError(
+                "invalid ack: expected written or synced, since the answer has offsets, got memory"
+            )
+        for name, needs in (("key", "certificate"), ("client_ca", "certificate")):
+            if getattr(self, name) is not None and getattr(self, needs) is None:
+                raise ValueError(f"{name} needs {needs}")
+        if self.user_from != "login" and self.client_ca is None:
+            raise ValueError("user_from needs client_ca")
+        if self.listen is not None:
+            host, _ = parse_address(self.listen, setting="listen")
+            if not self.knows_users:
+                check_exposure(
+                    self.listen, is_local=is_loopback(host), remote_allowed=self.allow_anonymous_remote
+                )
+            elif self.certificate is None and not is_loopback(host):
+                raise ValueError(
+                    f"listening on {self.listen} with logins but without TLS would send passwords in clear text: "
+                    "set certificate, or listen on 127.0.0.1"
+                )
+
+    @property
+    def knows_users(self) -> bool:
+        """Return whether clients have to log in."""
+        return authenticates(self) or self.user_from != "login"
