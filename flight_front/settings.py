@@ -18,12 +18,17 @@ class FlightSettings(Declared):
     listen: str | None = setting(
         None, "HOST:PORT to listen on, as in 127.0.0.1:8815; port 0 takes a free one; none: no Flight server"
     )
-    ack: Ack | None = setting(
-        None, "level at which appends are acknowledged unless the client chooses; none: that of the store"
+    ack: Ack | None = field(
+        default=None,
+        metadata={
+            "help": "level at which appends are acknowledged unless the client chooses; none: that of the store"
+        },
     )
-    visible: Literal["synced", "written"] = setting(
-        "synced",
-        "records that followers see: durable ones, or all that are written, some milliseconds earlier",
+    visible: Literal["synced", "written"] = field(
+        default="synced",
+        metadata={
+            "help": "records that followers see: durable ones, or all that are written, some milliseconds earlier"
+        },
     )
 
     # Logins.
@@ -53,15 +58,24 @@ class FlightSettings(Declared):
     login_ms: int = setting(3_600_000, "how long the token of a login by Handshake is valid", low=1000)
 
     # TLS.
-    certificate: Path | None = setting(
-        None, "this server's certificate and its chain in PEM; with it the listener is TLS", heading="TLS"
+    certificate: Path | None = field(
+        default=None,
+        metadata={
+            "help": "this server's certificate and its chain in PEM; with it the listener is TLS",
+            "heading": "TLS",
+        },
     )
-    key: Path | None = setting(None, "the key of the certificate in PEM; none: it is in the same file")
-    client_ca: Path | None = setting(None, "certificates of those who sign for clients, in PEM (mTLS)")
-    user_from: Literal["login", "cn", "san"] = setting(
-        "login",
-        "what the user is: of the login, or of the client's certificate the common name (cn) or the first "
-        "alternative name (san)",
+    key: Path | None = field(
+        default=None, metadata={"help": "the key of the certificate in PEM; none: it is in the same file"}
+    )
+    client_ca: Path | None = field(
+        default=None, metadata={"help": "certificates of those who sign for clients, in PEM (mTLS)"}
+    )
+    user_from: Literal["login", "cn", "san"] = field(
+        default="login",
+        metadata={
+            "help": "what the user is: of the login, or of the client's certificate the common name (cn) or the first alternative name (san)"
+        },
     )
 
     # Limits.
