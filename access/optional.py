@@ -3,6 +3,8 @@
 import importlib
 from types import ModuleType
 
+_OURS = ("timestone", "timestone_access", "mqtt_front", "flight_front")
+
 
 class MissingExtra(ValueError):
     """A setting needs a library that is not installed. The message states how to install it."""
@@ -13,7 +15,7 @@ def load(module: str, *, extra: str, what: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        if error.name is not None and error.name.partition(".")[0] == __name__.partition(".")[0]:
+        if error.name is not None and error.name.partition(".")[0] in _OURS:
             raise
         raise MissingExtra(
             f"{what} needs the library {error.name!r}: pip install '.[{extra}]' in a clone"

@@ -1,6 +1,7 @@
 """Errors of calls: the gRPC status for each error of the engine, with the log and the offsets in its text."""
 
-import grpc
+import enum
+
 import pyarrow as pa
 
 from timestone.errors import (
@@ -20,7 +21,23 @@ from timestone.errors import (
     UnknownLog,
 )
 
-Code = grpc.StatusCode
+
+class Code(enum.Enum):
+    """Status of a call, as gRPC numbers them."""
+
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
 
 
 class CallRefused(Exception):
@@ -32,7 +49,7 @@ class CallRefused(Exception):
 
 
 class InvalidRequest(CallRefused):
-    """Request that is not valid, whoever sends it."""
+    """Request that is not valid, for any client."""
 
     def __init__(self, message: str) -> None:
         super().__init__(Code.INVALID_ARGUMENT, message)

@@ -69,8 +69,10 @@ def _encoded(header: Any, body: Any, metadata: bytes) -> bytes:
 def decoded(message: bytes) -> FlightData:
     """Take a message apart without copying its body. Raises InvalidRequest."""
     found: dict[int, memoryview] = dict(_fields(memoryview(message)))
-    small = [bytes(found.get(number, b"")) for number in (_DESCRIPTOR, _HEADER, _METADATA)]
-    return FlightData(*small, found.get(_BODY, memoryview(b"")))
+    descriptor, header, metadata = (
+        bytes(found.get(number, b"")) for number in (_DESCRIPTOR, _HEADER, _METADATA)
+    )
+    return FlightData(descriptor, header, metadata, found.get(_BODY, b""))
 
 
 def decoded_schema(header: bytes) -> pa.Schema:

@@ -97,7 +97,8 @@ def _flags(column: pa.Array | None, count: int) -> npt.NDArray[np.uint16]:
     found = column.to_numpy(zero_copy_only=False).astype(np.int64)
     if count and (found.min() < 0 or found.max() >= FLAG_REMOVED):
         raise InvalidRequest(f"invalid column flags: expected 0 to {FLAG_REMOVED - 1}")
-    return found.astype(np.uint16)
+    narrow: npt.NDArray[np.uint16] = found.astype(np.uint16)
+    return narrow
 
 
 def _topics(column: pa.Array | None, count: int) -> tuple[tuple[str, ...], npt.NDArray[np.uint32]]:
@@ -121,12 +122,13 @@ def _headed(
 ) -> Frame:
     """Return records with header blocks, one by one: they are rare."""
     count = len(values)
-    named = [None] * count if keys is None else keys.to_pylist()
+    named: list[bytes | None] = [None] * count if keys is None else keys.to_pylist()
     listed = [None] * count if headers is None else headers.to_pylist()
     parts: list[bytes] = []
     lengths, block_lengths = np.zeros(count, np.uint32), np.zeros(count, np.uint16)
     for number, payload in enumerate(values.to_pylist()):
-        items = [] if named[number] is None else [Header(HeaderKind.KEY, "", named[number])]
+        key = named[number]
+        items = [] if key is None else [Header(HeaderKind.KEY, "", key)]
         try:
             items += user_headers([(each["key"], each["value"]) for each in listed[number] or ()])
             block = encode_headers(items)

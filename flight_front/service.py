@@ -80,7 +80,7 @@ class FlightService:
                 self._log.exception("internal error in %s", name)
                 ended = CallRefused(Code.INTERNAL, "internal error; the log of the server has it")
             self._calls.counts.failed[ended.code.name] += 1
-            await context.abort(ended.code, str(ended))
+            await context.abort(grpc.StatusCode[ended.code.name], str(ended))
             return None
 
         return serve

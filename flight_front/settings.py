@@ -74,7 +74,8 @@ class FlightSettings(Declared):
     user_from: Literal["login", "cn", "san"] = field(
         default="login",
         metadata={
-            "help": "what the user is: of the login, or of the client's certificate the common name (cn) or the first alternative name (san)"
+            "help": "what the user is: of the login, or of the client's certificate the common name (cn) or the first "
+            "alternative name (san)"
         },
     )
 

@@ -1,0 +1,40 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.flight as fl
+import pytest
+
+from tests.support.flight_server import batch, flight_server, put
+
+
+def test_actions_create_configure_and_delete_logs(tmp_path: Path) -> None:
+    def act(client: Any, kind: str, **values: Any) -> dict[str, Any]:
+        [result] = client.do_action(fl.Action(kind, json.dumps(values).encode()))
+        found: dict[str, Any] = json.loads(result.body.to_pybytes())
+        return found
+
+    with flight_server(tmp_path) as server, server.connect() as client:
+        assert act(client, "create-log", log="new")["end"] == 0
+        put(client, fl.FlightDescriptor.for_path("new"), batch([b"x", b"y"]))
+        assert act(client, "sync", log="new") == {"synced": 2}
+        assert act(client, "commit", log="new", reader="me", offset=1) == {"committed": 1}
+        assert act(client, "lags", log="new")["readers"] == [
+            {"reader": "me", "committed": 1, "lag": 1, "missed": 0}
+        ]
+        assert act(client, "delete-log", log="new")["deleted"] == "new"
+        with pytest.raises((fl.FlightError, pa.ArrowException), match="unknown action"):
+            act(client, "drop")
+        with pytest.raises(
+            (fl.FlightError, pa.ArrowException), match="invalid offset-at: expected 'time_us'"
+        ):
+            act(client, "offset-at", log="t")
+        with pytest.raises((fl.FlightError, pa.ArrowException), match="no such log"):
+            act(client, "sync", log="new")
+        assert act(client, "offset-at", log="t", time_us=0) == {"offset": 0}
+        assert (
+            act(client, "configure", log="t", settings={"retention_ms": 5})["settings"]["retention_ms"] == 5
+        )
+        assert act(client, "health") == {"ready": True, "failed": []}
+        assert {one.type for one in client.list_actions()} >= {"create-log", "health"}
