@@ -64,13 +64,13 @@ def test_record_over_the_limit_ends_the_call_after_the_answers_before_it(tmp_pat
         writer.write_batch(batch([b"x" * 200_000]))
         writer.done_writing()
         with pytest.raises(REFUSED, match="over the limit of 100000 bytes"):
-            answers.read()
+            writer.close()
         assert payloads(server, "small") == [b"fits"]
 
 
 def test_message_over_the_limit_is_refused(tmp_path: Path) -> None:
     with flight_server(tmp_path, message_bytes=64 * 1024) as server, server.connect() as client:
-        with pytest.raises(REFUSED, match="(?i)larger than max|exhausted"):
+        with pytest.raises(REFUSED, match=r"(?i)larger than max|exhausted"):
             put(client, PATH, batch([b"x" * 1_000_000]))
         assert put(client, PATH, batch([b"x"]))[0]["first"] == 0
 
@@ -83,9 +83,9 @@ def test_silent_puts_are_ended_and_counted_while_others_are_served(tmp_path: Pat
         silent = [client.do_put(PATH, VALUES, options()) for _ in range(100)]
         assert put(client, PATH, batch([b"x"]))[0]["first"] == 0
         wait_for(lambda: server.calls.counts.idle_ended == 100)
-        for _, answers in silent:
+        for writer, _ in silent:
             with pytest.raises(REFUSED, match="put_idle_ms"):
-                answers.read()
+                writer.close()
         wait_for(lambda: server.calls.open_count == 0)
 
 

@@ -659,3 +659,14 @@ def test_submission_fails_with_the_error_of_its_inline_write(place: Place, error
     assert payloads(log) == [b"a", b"c"]
     wait_for(lambda: told)
     assert told == [submission.error]
+
+
+def test_when_synced_calls_back_when_the_offset_is_durable(place: Place) -> None:
+    log = place.log()
+    log.append(b"x", ack="written")
+    answers: list[tuple[Exception | None, int]] = []
+    log.when_synced(1, lambda error: answers.append((error, log.synced_offset)))
+    wait_for(lambda: answers)
+    log.when_synced(1, lambda error: answers.append((error, log.synced_offset)))
+    assert answers == [(None, 1), (None, 1)]
+    assert log.end_offset == 1

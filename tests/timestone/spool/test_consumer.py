@@ -16,6 +16,7 @@ from tests.support.damaged_json import DAMAGED_JSON
 from tests.support.faulty_files import FaultyFiles, kill_process
 from tests.support.postings import LOG, frame, staged
 from tests.support.seeds import rounds, run_seed, told_on_failure
+from timestone.errors import InvalidName
 from timestone.spool.consumer import LEFT_OVER_S, POSTED_SUFFIX, SPACE
 from timestone.spool.producer import SpoolProducer
 
@@ -196,3 +197,49 @@ def test_abandoned_parts_are_removed_after_a_day(tmp_path: Path, caplog: pytest.
     assert sorted(path.name for path in staging.iterdir() if not path.is_symlink()) == ["new"]
     assert sorted(path.name for path in inbox.iterdir()) == ["2-b.0.ready", "staging"]
     assert "the posting cannot be appended now" not in caplog.text
+
+
+def test_batch_of_a_producer_is_appended_once_when_it_comes_again(quick_directory: Path) -> None:
+    with timestone.open(quick_directory / "data") as opened:
+        log = opened.log(LOG)
+        assert opened.append_once(LOG, 0, "p", 7, frame(WANTED)) == range(0, 6)
+        assert log.synced_offset == 6
+        assert opened.append_once(LOG, 0, "p", 7, frame(WANTED)) is None
+        assert opened.append_once(LOG, 0, "p", 3, frame(WANTED)) is None
+        assert opened.append_once(LOG, 0, "other", 3, frame(WANTED[:1])) == range(6, 7)
+        assert [record.payload for record in log] == [*WANTED, WANTED[0]]
+        with pytest.raises(InvalidName, match="invalid producer"):
+            opened.append_once(LOG, 0, "", 1, frame(WANTED))
+        assert opened.append_once(LOG, 0, "p", 8, frame([])) == range(7, 7)
+
+
+@pytest.mark.crash
+def test_batch_of_a_producer_is_appended_once_when_the_process_dies_at_any_operation(
+    quick_directory: Path,
+) -> None:
+    path, number, died = quick_directory / "data", 1, True
+    with timestone.open(path) as opened:
+        opened.log(LOG).append(b"before")
+    while died:
+        died = append_once_and_die(path, number, "middle")
+        with timestone.open(path) as opened:
+            opened.append_once(LOG, 0, "p", number, frame(WANTED))
+            found = [record.payload for record in opened.log(LOG)]
+            assert found == [b"before", *WANTED * number]
+        number += 1
+    assert number > 3
+
+
+def append_once_and_die(store: Path, number: int, moment: str) -> bool:
+    """Let a process append a batch of a producer and die at one of its operations; was there one?"""
+
+    def run(report: int) -> None:
+        files = FaultyFiles()
+        files.kill(number, moment, kill_process)
+        opened = timestone.open(store, files=files)
+        opened.append_once(LOG, 0, "p", number, frame(WANTED))
+        os._exit(0)
+
+    status, _ = in_child(run)
+    assert status in (0, signal.SIGKILL)
+    return status != 0
