@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from flight_front.calls import Call
 from flight_front.errors import CallRefused, Code, InvalidRequest
-from flight_front.queries import COMMAND_BYTES_MAX
+from flight_front.records.queries import COMMAND_BYTES_MAX
 from timestone.config import with_settings
 from timestone.disk.json_document import integer, json_object
 from timestone.errors import UnknownLog

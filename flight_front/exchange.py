@@ -6,9 +6,9 @@ from typing import Any
 
 from flight_front.calls import Call, Calls
 from flight_front.errors import InvalidRequest
-from flight_front.flight_data import decoded, encoded_metadata
 from flight_front.following import Follower
-from flight_front.queries import Query
+from flight_front.records.flight_data import decoded, encoded_metadata
+from flight_front.records.queries import Query
 from timestone.disk.json_document import integer, json_object
 from timestone.reading.named_readers import ReaderId
 from timestone.store import Store

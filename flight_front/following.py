@@ -1,4 +1,4 @@
-"""Following a log: a stream that waits at the end without polling, and goes on when records are visible."""
+"""Following a log: a stream that waits at the end without polling, and continues when records are visible."""
 
 import asyncio
 from collections.abc import Callable

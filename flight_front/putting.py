@@ -8,23 +8,23 @@ import pyarrow as pa
 
 from flight_front.calls import Call, Calls
 from flight_front.errors import InvalidRequest
-from flight_front.flight_data import (
+from flight_front.messages import ClientMessages
+from flight_front.records.flight_data import (
     FlightData,
     decoded,
     decoded_batch,
     decoded_schema,
     encoded_put_result,
 )
-from flight_front.intake import check_columns, frame, write_batch
-from flight_front.messages import ClientMessages
-from flight_front.queries import Query
+from flight_front.records.intake import check_columns, frame, write_batch
+from flight_front.records.queries import Query
 from flight_front.settings import FlightSettings
 from timestone.commit.submission import Submission
 from timestone.config import Ack
 from timestone.disk.json_document import integer, json_object
 from timestone.errors import QueueFull
 from timestone.log import Log
-from timestone.spool.format import Frame
+from timestone.spool.format import Frame, PostingId
 from timestone.store import Store
 
 _RETRY_S = 0.01
@@ -121,13 +121,15 @@ class Put:
         loop = asyncio.get_running_loop()
         offsets: asyncio.Future[range | None] = loop.create_future()
         if self._query.producer is not None:
-            once, producer = self._store.append_once, self._query.producer
-            found = await self._calls.in_thread(
-                once, self._log.name, self._log.partition, producer, _number(metadata, number), records
-            )
+            log = self._log
+            posting = PostingId(log.name, log.partition, self._query.producer, _number(metadata, number))
+            found = await self._calls.in_thread(self._store.inbox.append_once, posting, records)
             offsets.set_result(found)
             return offsets
         batch = await self._calls.in_thread(write_batch, records, self._log.topic_id)
+
+        def done(submission: Submission) -> None:
+            loop.call_soon_threadsafe(settle, submission)
 
         def settle(submission: Submission) -> None:
             if offsets.done():
@@ -139,9 +141,7 @@ class Put:
 
         while True:
             try:
-                self._log.submit(
-                    batch, ack=self._ack, done=lambda found: loop.call_soon_threadsafe(settle, found)
-                )
+                self._log.submit(batch, ack=self._ack, done=done)
                 return offsets
             except QueueFull:
                 await asyncio.sleep(_RETRY_S)

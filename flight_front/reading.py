@@ -4,10 +4,10 @@ from datetime import datetime
 
 import pyarrow.flight as fl
 
-from flight_front.columns import arrow_batch
 from flight_front.errors import InvalidRequest
-from flight_front.flight_data import encoded_batch
-from flight_front.queries import Query
+from flight_front.records.columns import arrow_batch
+from flight_front.records.flight_data import encoded_batch
+from flight_front.records.queries import Query
 from timestone.errors import OffsetOutOfRange
 from timestone.log import Log
 

@@ -3,7 +3,7 @@
 | call | module |
 |---|---|
 | ListFlights, GetFlightInfo, GetSchema, DoGet | `reading`, and `following` for a DoGet that follows |
-| DoPut | `putting`, `intake` |
+| DoPut | `putting`, `records/intake` |
 | DoExchange | `exchange` |
 | DoAction, ListActions | `actions` |
 | Handshake | here: a token for a password |
@@ -24,12 +24,12 @@ from flight_front.actions import ACTIONS, run_action
 from flight_front.calls import Call, Calls
 from flight_front.errors import CallRefused, Code, InvalidRequest, refusal
 from flight_front.exchange import Exchange
-from flight_front.flight_data import decoded, encoded_action_type, encoded_schema
 from flight_front.following import Follower
 from flight_front.messages import ClientMessages
 from flight_front.putting import Budget, Put, first_batch
-from flight_front.queries import Query, query_of_descriptor, query_of_ticket
 from flight_front.reading import RecordStream, flight_info, offsets_of
+from flight_front.records.flight_data import decoded, encoded_action_type, encoded_schema
+from flight_front.records.queries import Query, query_of_descriptor, query_of_ticket
 from flight_front.settings import FlightSettings
 from timestone.log import Log
 from timestone.store import Store

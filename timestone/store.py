@@ -42,7 +42,6 @@ from timestone.recovery.log_opener import LogOpener
 from timestone.recovery.opening_progress import OpeningProgress, Progress
 from timestone.recovery.recover import Recovered
 from timestone.spool.consumer import SpoolConsumer
-from timestone.spool.format import Frame, PostingId
 from timestone.upkeep.log_deletion import DeletedLogs
 from timestone.upkeep.maintenance import Maintenance
 from timestone.upkeep.retention import NotedTime
@@ -103,7 +102,7 @@ class Store:
         self._scrubber.expect()
         # Records that other processes spooled while no process owned the store, and deletions that the last owner
         # began.
-        self._inbox.take_all()
+        self.inbox.take_all()
 
     def _open(self, clock: Clock, opening: OpeningProgress) -> None:
         """Open the catalogue and all logs; the lock is held. Releases everything but the lock on an error."""
@@ -119,7 +118,7 @@ class Store:
             self.files, path, config.recovery, self.open_segments, self.boot_id, self.now_us
         )
         self._scrubber = Scrubber(self)
-        self._inbox = SpoolConsumer(self)
+        self.inbox = SpoolConsumer(self)
         try:
             self._deleted_logs = DeletedLogs(self.files, path, self._catalog)
             self._try_to_remove_deleted_logs(self._deleted_logs.left_over())
@@ -246,25 +245,14 @@ class Store:
         """Append records spooled by other processes (`timestone.spool.producer`) as they arrive, in a separate thread.
         Without this call a spooled record waits for the next `timestone.open`. Raises OSError, StoreClosed."""
         self._check_open()
-        self._inbox.listen()
-
-    def append_once(
-        self, name: str, partition: int, producer: str, number: int, records: Frame
-    ) -> range | None:
-        """Append a batch unless its producer has appended this number before, durable when it returns; return its
-        offsets, None if it is there already. For producers that retry; see `timestone.spool.consumer`.
-
-        Numbers of a producer rise. After a crash part of the batch may be in the log: the rest is appended. Raises
-        UnknownLog, RecordTooLarge, TopicLimit, InvalidName, StorageFull, LogFailed, StoreClosed, OSError."""
-        self._check_open()
-        return self._inbox.append_once(PostingId(name, partition, producer, number), records)
+        self.inbox.listen()
 
     def close(self) -> None:
         """Write and sync what was submitted, seal or close all segments, release the lock. May be called twice. Raises
         LogFailed if the last sync of a log failed, OSError if segments left by an earlier process cannot be made
         durable; everything is closed in either case."""
         if not self._closed:
-            self._inbox.close()  # first, so that it can end what it is appending
+            self.inbox.close()  # first, so that it can end what it is appending
         if not self._begin_to_close():
             return
         _open_stores.discard(self)
@@ -310,7 +298,7 @@ class Store:
         """Stop using the store without writing anything; for the copy of the store in a forked child."""
         self._closed = True
         self._logs_lock = threading.Lock()  # a thread of the parent may have held it
-        self._inbox.abandon()
+        self.inbox.abandon()
         for log in self._logs.values():
             log.abandon()
         self._lock.abandon()

@@ -8,9 +8,9 @@ import pytest
 
 import timestone
 from flight_front.errors import InvalidRequest
-from flight_front.flight_data import decoded, decoded_batch
-from flight_front.queries import Query
 from flight_front.reading import RecordStream, flight_info, offsets_of
+from flight_front.records.flight_data import decoded, decoded_batch
+from flight_front.records.queries import Query
 from timestone.errors import OffsetOutOfRange
 from timestone.log import Log
 from timestone.store import Store

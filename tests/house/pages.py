@@ -102,6 +102,6 @@ def anchors(page: Path) -> set[str]:
 
 
 def ports_of(page: Path) -> set[str]:
-    """The ports that servers of a page listen on for MQTT."""
+    """The ports that servers of a page listen on."""
     text = "\n".join(block.text for block in blocks(page) if block.runs)
-    return set(re.findall(r"--mqtt 127\.0\.0\.1:(\d+)", text))
+    return set(re.findall(r"--(?:mqtt|flight) 127\.0\.0\.1:([1-9]\d*)", text))

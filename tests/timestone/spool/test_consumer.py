@@ -18,6 +18,7 @@ from tests.support.postings import LOG, frame, staged
 from tests.support.seeds import rounds, run_seed, told_on_failure
 from timestone.errors import InvalidName
 from timestone.spool.consumer import LEFT_OVER_S, POSTED_SUFFIX, SPACE
+from timestone.spool.format import PostingId
 from timestone.spool.producer import SpoolProducer
 
 WANTED = [b"a" * 5000, b"b", b"c", b"d" * 9000, b"e", b"f"]
@@ -202,15 +203,15 @@ def test_abandoned_parts_are_removed_after_a_day(tmp_path: Path, caplog: pytest.
 def test_batch_of_a_producer_is_appended_once_when_it_comes_again(quick_directory: Path) -> None:
     with timestone.open(quick_directory / "data") as opened:
         log = opened.log(LOG)
-        assert opened.append_once(LOG, 0, "p", 7, frame(WANTED)) == range(0, 6)
+        assert opened.inbox.append_once(PostingId(LOG, 0, "p", 7), frame(WANTED)) == range(0, 6)
         assert log.synced_offset == 6
-        assert opened.append_once(LOG, 0, "p", 7, frame(WANTED)) is None
-        assert opened.append_once(LOG, 0, "p", 3, frame(WANTED)) is None
-        assert opened.append_once(LOG, 0, "other", 3, frame(WANTED[:1])) == range(6, 7)
+        assert opened.inbox.append_once(PostingId(LOG, 0, "p", 7), frame(WANTED)) is None
+        assert opened.inbox.append_once(PostingId(LOG, 0, "p", 3), frame(WANTED)) is None
+        assert opened.inbox.append_once(PostingId(LOG, 0, "other", 3), frame(WANTED[:1])) == range(6, 7)
         assert [record.payload for record in log] == [*WANTED, WANTED[0]]
         with pytest.raises(InvalidName, match="invalid producer"):
-            opened.append_once(LOG, 0, "", 1, frame(WANTED))
-        assert opened.append_once(LOG, 0, "p", 8, frame([])) == range(7, 7)
+            opened.inbox.append_once(PostingId(LOG, 0, "", 1), frame(WANTED))
+        assert opened.inbox.append_once(PostingId(LOG, 0, "p", 8), frame([])) == range(7, 7)
 
 
 @pytest.mark.crash
@@ -223,7 +224,7 @@ def test_batch_of_a_producer_is_appended_once_when_the_process_dies_at_any_opera
     while died:
         died = append_once_and_die(path, number, "middle")
         with timestone.open(path) as opened:
-            opened.append_once(LOG, 0, "p", number, frame(WANTED))
+            opened.inbox.append_once(PostingId(LOG, 0, "p", number), frame(WANTED))
             found = [record.payload for record in opened.log(LOG)]
             assert found == [b"before", *WANTED * number]
         number += 1
@@ -237,7 +238,7 @@ def append_once_and_die(store: Path, number: int, moment: str) -> bool:
         files = FaultyFiles()
         files.kill(number, moment, kill_process)
         opened = timestone.open(store, files=files)
-        opened.append_once(LOG, 0, "p", number, frame(WANTED))
+        opened.inbox.append_once(PostingId(LOG, 0, "p", number), frame(WANTED))
         os._exit(0)
 
     status, _ = in_child(run)

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from flight_front.errors import InvalidRequest
-from flight_front.flight_data import (
+from flight_front.records.flight_data import (
     FlightData,
     decoded,
     decoded_batch,

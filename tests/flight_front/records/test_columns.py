@@ -3,8 +3,8 @@ from pathlib import Path
 import pyarrow as pa
 
 import timestone
-from flight_front.columns import arrow_batch
-from flight_front.queries import Query, query_of_command
+from flight_front.records.columns import arrow_batch
+from flight_front.records.queries import Query, query_of_command
 from timestone.kernel.entries import NO_TOPIC
 from timestone.record import Header, HeaderKind, encode_headers
 from timestone.writing.write_batch import WriteBatch

@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from flight_front.queries import KEY_FIELD, Query
+from flight_front.records.queries import KEY_FIELD, Query
 from timestone.reading.arrow import columns
 from timestone.reading.batch import Batch
 from timestone.record import HeaderKind

@@ -6,7 +6,7 @@ import pyarrow.flight as fl
 import pytest
 
 from flight_front.errors import InvalidRequest
-from flight_front.queries import (
+from flight_front.records.queries import (
     COMMAND_BYTES_MAX,
     Query,
     query_of_command,

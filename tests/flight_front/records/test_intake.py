@@ -6,7 +6,7 @@ import pytest
 
 import timestone
 from flight_front.errors import InvalidRequest
-from flight_front.intake import check_columns, frame, write_batch
+from flight_front.records.intake import check_columns, frame, write_batch
 from tests.support.flight_server import batch
 from timestone.log import Log
 from timestone.record import FLAG_REMOVED, FLAG_RETAIN, FLAG_TOMBSTONE
