@@ -48,7 +48,8 @@ def test_batch_of_a_producer_is_appended_once_when_it_is_sent_again(tmp_path: Pa
 
 def test_producer_without_a_number_is_refused(tmp_path: Path) -> None:
     with flight_server(tmp_path) as server, server.connect() as client:
-        for metadata in ([], [{"number": -1}], [{}]):
+        wrong: list[list[dict[str, Any]]] = [[], [{"number": -1}], [{}]]
+        for metadata in wrong:
             with pytest.raises(REFUSED, match="expected its number in the metadata"):
                 put(client, command(log="t", producer="p"), batch([b"x"]), metadata=metadata)
         assert payloads(server) == []

@@ -2,6 +2,7 @@ import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow.flight as fl
 import pytest
@@ -22,7 +23,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield made
 
 
-def filled(store: Store, count: int = 100, **config: int) -> Log:
+def filled(store: Store, count: int = 100, **config: Any) -> Log:
     log = store.log("t", config=timestone.LogConfig(**config))
     for number in range(count):
         log.append(b"%d" % number * 50, topic=f"x/{number % 2}", ack="written")
