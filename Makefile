@@ -51,6 +51,7 @@ types: $(INSTALLED) ## mypy --strict over all packages and tests
 	@ln -sfn ../../pipeline build/names/timestone_pipeline
 	@ln -sfn ../../tiering build/names/timestone_tiering
 	@ln -sfn ../../access build/names/timestone_access
+	@ln -sfn ../../console build/names/timestone_console
 	@$(BIN)/mypy
 
 format: $(INSTALLED) ## rewrite the sources in the house format
@@ -141,7 +142,7 @@ $(INSTALLED): pyproject.toml setup.py $(KERNELS) | $(SEEN_BY_SPARK)
 	@echo "Installing Timestone and what it needs into $(VENV) (the first time this takes some minutes)"
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --disable-pip-version-check --timeout 120 --editable '.[dev]'
-	@$(BIN)/python -m compileall -q access bench cli flight_front mqtt_front pipeline pyspark_timestone tiering timestone
+	@$(BIN)/python -m compileall -q access bench cli console flight_front mqtt_front pipeline pyspark_timestone tiering timestone
 	@touch $@
 
 clean: ## remove what builds, tests and demos left behind

@@ -1,6 +1,6 @@
 """Which folder becomes which import name, and what is compiled; all else about the distribution is in pyproject.toml.
 
-A wheel must not own import names as common as `cli`, `bench`, `pipeline` or `tiering`, so these folders are installed
+A wheel must not own import names as common as `cli`, `bench` or `console`, so these folders are installed
 under names of their own.
 
 The man pages and the files for shell completion are made here from the commands themselves, which takes what the
@@ -35,6 +35,7 @@ FOLDERS = {
     "timestone_tiering": "tiering",
     "timestone_access": "access",
     "flight_front": "flight_front",
+    "timestone_console": "console",
 }
 
 KERNELS = [
@@ -106,7 +107,7 @@ packages = [
 setup(
     packages=packages,
     package_dir=FOLDERS,
-    package_data={"": ["py.typed", "*.java"]},
+    package_data={"": ["py.typed", "*.java"], "timestone_console": ["web/**/*"]},
     exclude_package_data={"": ["*.pyx", "*.h"]},
     ext_modules=KERNELS,
     cmdclass={"build_ext": BuildKernels, "build_py": BuildShareFiles},

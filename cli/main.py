@@ -23,6 +23,7 @@ COMMANDS = {
         "wait": Entry(".commands.wait", "Wait until a server is ready."),
         "clients": Entry(".live.clients", "List the connected clients of a running server."),
         "top": Entry(".live.top", "Show what clients of a running server do, and refresh it."),
+        "console": Entry(".live.console", "Show a store and its server in a browser."),
         "metrics": Entry(".live.metrics", "Show what a server did over time, by its own samples."),
         "kick": Entry(".live.kick", "Disconnect a client of a running server."),
         "passwd": Entry(".mqtt.passwd", "Set the password of a user of the MQTT server."),

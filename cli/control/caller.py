@@ -42,6 +42,10 @@ class Caller:
         return self
 
     def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the connection."""
         self._socket.close()
 
     def call(self, name: str, **arguments: Any) -> dict[str, Any]:

@@ -27,7 +27,7 @@ LEFTOVER = re.compile(r"\b(" + "|".join(["TO" + "DO", "FIX" + "ME", "XX" + "X", 
 
 KNOWN_HOST = re.compile(
     r"www\.apache\.org|spark\.apache\.org|docs\.oasis-open\.org|www\.rfc-editor\.org"
-    r"|127\.0\.0\.1|(.+\.)?localhost|(.+\.)?example(\.\w+)?"
+    r"|127\.0\.0\.1|evil\.test|(.+\.)?localhost|(.+\.)?example(\.\w+)?"
 )
 """Hosts that links may point to. The source of packages is the choice of each user."""
 

@@ -17,6 +17,7 @@ PACKAGES = {
     "tiering": "timestone_tiering",
     "access": "timestone_access",
     "flight_front": "flight_front",
+    "console": "timestone_console",
 }
 """Folder -> import name."""
 

@@ -1,0 +1,320 @@
+"""Connected clients: a table that is searched and sorted here, one client, and its history."""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from timestone.errors import CorruptRecord, OffsetOutOfRange, UnknownLog
+from timestone.metrics.records import EVENTS_LOG, decode_event
+from timestone.view import LogView
+
+from ..http.sessions import Session
+from ..problems import NoServer, Problem
+from ..reading.client_table import Row
+from ..sources import Sources
+
+PAGE_MOST = 500
+_EVENTS_EXAMINED = 50_000
+Text = Annotated[str, msgspec.Meta(max_length=1000)]
+Order = Literal[
+    "messages",
+    "publishes_in_per_s",
+    "deliveries_out_per_s",
+    "bytes_in_per_s",
+    "bytes_out_per_s",
+    "refused_per_s",
+    "publishes_received",
+    "deliveries_sent",
+    "publishes_refused",
+    "lag",
+    "unsent_bytes",
+    "in_flight",
+    "idle_s",
+    "connected_us",
+    "client",
+]
+
+
+class ClientsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which clients, in which order."""
+
+    prefix: Annotated[Text, msgspec.Meta(description="beginning of the client id")] = ""
+    text: Annotated[Text, msgspec.Meta(description="part of the client id, user or address")] = ""
+    user: Text | None = None
+    held: Annotated[bool, msgspec.Meta(description="only clients that the server does not read from now")] = (
+        False
+    )
+    refused: Annotated[bool, msgspec.Meta(description="only clients with refused publishes")] = False
+    lag_above: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    silent_for: Annotated[
+        Annotated[float, msgspec.Meta(ge=0)] | None,
+        msgspec.Meta(description="seconds without anything from it"),
+    ] = None
+    sort: Order = "messages"
+    descending: bool = True
+    after: Annotated[int, msgspec.Meta(ge=0, description="`next` of the page before")] = 0
+    limit: Annotated[int, msgspec.Meta(ge=1, le=PAGE_MOST)] = 100
+
+
+class ClientRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Connected client. Counts are those of this connection; rates are null at the first look.
+
+    held: why the server does not read from it: `undecided` (its login), `unsettled` (the disk, or the turn of others),
+    `unread` (it does not read its answers)."""
+
+    front: str
+    connection: int
+    client: str
+    user: str | None
+    address: str
+    transport: str
+    mqtt: str
+    connected_us: int
+    idle_s: float
+    subscriptions: int
+    publishes_received: int
+    deliveries_sent: int
+    bytes_received: int
+    bytes_sent: int
+    packets_received: int
+    packets_sent: int
+    publishes_refused: int
+    publishes_in_per_s: float | None
+    deliveries_out_per_s: float | None
+    bytes_in_per_s: float | None
+    bytes_out_per_s: float | None
+    refused_per_s: float | None
+    in_flight: int
+    in_flight_limit: int
+    lag: int
+    lag_s: float | None = None
+    unsent_bytes: int
+    submitted_bytes: int
+    held: list[str]
+
+
+class Clients(msgspec.Struct, frozen=True, kw_only=True):
+    """Page of clients. total: connected; matched: of these as asked."""
+
+    now_us: int
+    total: int
+    matched: int
+    clients: list[ClientRow]
+    next: int | None
+
+
+def clients(sources: Sources, session: Session, query: ClientsQuery) -> Clients:
+    """Return connected clients."""
+    look = _look(sources)
+    found = [row for row in look.rows if _matches(row, query)]
+    found.sort(key=lambda row: _order(row, query.sort), reverse=query.descending)
+    page = found[query.after : query.after + query.limit]
+    end = query.after + len(page)
+    return Clients(
+        now_us=look.now_us,
+        total=len(look.rows),
+        matched=len(found),
+        clients=[client_row(row) for row in page],
+        next=end if end < len(found) else None,
+    )
+
+
+def _look(sources: Sources) -> Any:
+    try:
+        return sources.clients.rows()
+    except NoServer as error:
+        raise Problem("no-server", str(error)) from None
+
+
+def client_row(row: Row) -> ClientRow:
+    """Return a row of the table as a reply."""
+    return msgspec.convert(row, ClientRow)
+
+
+def _matches(row: Row, query: ClientsQuery) -> bool:
+    user = row["user"] or ""
+    return (
+        row["client"].startswith(query.prefix)
+        and (not query.text or any(query.text in one for one in (row["client"], user, row["address"])))
+        and (query.user is None or query.user == user)
+        and (not query.held or bool(row["held"]))
+        and (not query.refused or row["publishes_refused"] > 0)
+        and (query.lag_above is None or row["lag"] > query.lag_above)
+        and (query.silent_for is None or row["idle_s"] >= query.silent_for)
+    )
+
+
+def _order(row: Row, name: str) -> tuple[Any, int]:
+    if name == "messages":
+        rates = (row["publishes_in_per_s"] or 0.0) + (row["deliveries_out_per_s"] or 0.0)
+        return (rates, row["publishes_received"] + row["deliveries_sent"]), row["connection"]
+    value = row[name]
+    return ("" if name == "client" else 0.0) if value is None else value, row["connection"]
+
+
+class ClientQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A client: ids are parameters, because they have any characters."""
+
+    id: Annotated[str, msgspec.Meta(max_length=65_535)]
+    user: Text | None = None
+
+
+class Subscription(msgspec.Struct, frozen=True, kw_only=True):
+    """Subscription of a client, and how far its delivery is in a log. log: null for a subscription of no log yet."""
+
+    filter: str
+    qos: int
+    log: str | None = None
+    partition: int | None = None
+    offset: int | None = None
+    committed_offset: int | None = None
+    end_offset: int | None = None
+    lag: int | None = None
+    lag_s: float | None = None
+
+
+class SessionState(msgspec.Struct, frozen=True, kw_only=True):
+    """Session of a client. expiry_s: null for one that does not expire."""
+
+    is_connected: bool
+    expiry_s: int | None = None
+    clean_start: bool | None = None
+    keep_alive_s: int | None = None
+    receive_maximum: int | None = None
+    has_will: bool | None = None
+    will_topic: str | None = None
+    in_flight: list[int] = []
+    """Packet ids of messages that it has not acknowledged."""
+
+
+class OneClient(msgspec.Struct, frozen=True, kw_only=True):
+    """Client: its connection, if it has one, its session and subscriptions."""
+
+    id: str
+    connection: ClientRow | None
+    session: SessionState | None
+    subscriptions: list[Subscription]
+
+
+def client(sources: Sources, session: Session, query: ClientQuery) -> OneClient:
+    """Return one client: connection, session, subscriptions."""
+    rows = [
+        row for row in _look(sources).rows if row["client"] == query.id and query.user in (None, row["user"])
+    ]
+    if not rows:
+        raise Problem("not-found", f"no client {query.id!r:.200} is connected")
+    return OneClient(
+        id=query.id,
+        connection=client_row(rows[0]),
+        session=SessionState(is_connected=True),
+        subscriptions=[],
+    )
+
+
+class ClientEventsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Events of a client, the newest first."""
+
+    id: Annotated[str, msgspec.Meta(max_length=65_535)]
+    before: Annotated[int | None, msgspec.Meta(description="`next` of the page before")] = None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=PAGE_MOST)] = 100
+
+
+class EventRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Event of the server. facts: all keys of its record, see docs/formats/metrics.md."""
+
+    offset: int
+    time_us: int
+    event: str
+    client: str | None
+    user: str | None
+    address: str | None
+    reason: str | None
+    facts: dict[str, Any]
+
+
+class Events(msgspec.Struct, frozen=True, kw_only=True):
+    """Page of events, the newest first. is_complete: false if the search ended before it had a page."""
+
+    events: list[EventRow]
+    next: int | None
+    is_complete: bool = True
+
+
+def client_events(sources: Sources, session: Session, query: ClientEventsQuery) -> Events:
+    """Return what happened to a client: connections, their ends with the final counts, refusals."""
+    return events_where(sources, query.before, query.limit, client=query.id)
+
+
+def events_where(
+    sources: Sources,
+    before: int | None,
+    limit: int,
+    *,
+    client: str | None = None,
+    event: str | None = None,
+) -> Events:
+    """Return events of the server's log below an offset, the newest first."""
+    try:
+        log = sources.view.log(EVENTS_LOG)
+    except UnknownLog:
+        return Events(events=[], next=None)
+    at = log.end_offset if before is None else max(log.start_offset, min(before, log.end_offset))
+    found: list[EventRow] = []
+    examined = 0
+    # A client id is JSON in the payload; this rules out nearly all records without decoding them.
+    part = msgspec.json.encode(client[:1000]) if client is not None and client.isascii() else None
+    while at > log.start_offset and len(found) < limit and examined < _EVENTS_EXAMINED:
+        first = max(log.start_offset, at - 1000)
+        step = list(_step(log, first, at, part))
+        examined += at - first
+        at = first
+        for row in reversed(step):
+            if client is not None and row.client != client[:1000]:
+                continue
+            if event is not None and row.event != event:
+                continue
+            found.append(row)
+            if len(found) == limit:
+                at = row.offset
+                break
+    is_complete = at <= log.start_offset or len(found) == limit
+    return Events(events=found, next=at if at > log.start_offset else None, is_complete=is_complete)
+
+
+def _step(log: LogView, first: int, end: int, part: bytes | None) -> Any:
+    """Yield the events of the offsets [first, end)."""
+    at = first
+    while at < end:
+        try:
+            batch = log.read(at, max_records=end - at)
+        except CorruptRecord as error:
+            at = error.next_offset
+            continue
+        except OffsetOutOfRange:
+            return
+        for record in batch:
+            if record.offset >= end:
+                return
+            if part is None or part in record.payload:
+                try:
+                    yield _event_row(record.offset, decode_event(record.payload))
+                except (ValueError, TypeError):
+                    continue
+        at = max(at + 1, batch.next_offset)
+
+
+def _event_row(offset: int, facts: dict[str, Any]) -> EventRow:
+    def text(name: str) -> str | None:
+        value = facts.get(name)
+        return None if value is None else str(value)
+
+    return EventRow(
+        offset=offset,
+        time_us=int(facts.get("time_us", 0)),
+        event=str(facts.get("event", "")),
+        client=text("client"),
+        user=text("user"),
+        address=text("address"),
+        reason=text("reason"),
+        facts=facts,
+    )

@@ -1,0 +1,317 @@
+"""Logs of the store: their settings and sizes, the map of their segments, and offsets by time."""
+
+from typing import Annotated
+
+import msgspec
+
+from timestone.errors import TimestoneError
+from timestone.format.names import is_server_log
+from timestone.repair.inspection_report import LogReport, SegmentReport
+
+from ..http.sessions import Session
+from ..problems import Problem
+from ..reading.reader_lags import time_at
+from ..reading.samples import Change
+from ..sources import Sources
+from .records import LogName, Offset, Partition
+
+PAGE_MOST = 500
+SEGMENTS_MOST = 5000
+_DAMAGED_MOST = 100
+Cursor = Annotated[
+    Annotated[str, msgspec.Meta(max_length=1000)] | None,
+    msgspec.Meta(description="`next` of the page before"),
+]
+
+
+class LogsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which logs."""
+
+    text: Annotated[str, msgspec.Meta(max_length=200, description="part of the name")] = ""
+    server: Annotated[bool, msgspec.Meta(description="also the logs in which the server records figures")] = (
+        True
+    )
+    after: Cursor = None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=PAGE_MOST)] = 100
+
+
+class LogRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Log. Numbers are null if it cannot be read; `error` says why."""
+
+    log: str
+    partition: int
+    is_server_log: bool
+    start_offset: int | None = None
+    end_offset: int | None = None
+    synced_offset: int | None = None
+    oldest_us: int | None = None
+    newest_us: int | None = None
+    topics: int | None = None
+    segments: int | None = None
+    appended_per_s: float | None = None
+    """Records appended a second, by the last two samples."""
+    appended_bytes_per_s: float | None = None
+    error: str | None = None
+
+
+class Logs(msgspec.Struct, frozen=True, kw_only=True):
+    """Page of logs, by name and partition."""
+
+    logs: list[LogRow]
+    total: int
+    next: str | None
+
+
+def logs(sources: Sources, session: Session, query: LogsQuery) -> Logs:
+    """Return the logs of the store."""
+    names = [one for one in sources.view.log_names(server=query.server) if query.text in one[0]]
+    following = names
+    if query.after is not None:
+        after = _parsed(query.after)
+        following = [one for one in names if one > after]
+    page = following[: query.limit]
+    samples = sources.samples.last(2)
+    change = None
+    if len(samples) == 2 and samples[0].started_us == samples[1].started_us:
+        change = Change(*samples)
+    return Logs(
+        logs=[log_row(sources, *one, change) for one in page],
+        total=len(names),
+        next=f"{page[-1][0]}/{page[-1][1]}" if len(page) < len(following) else None,
+    )
+
+
+def _parsed(cursor: str) -> tuple[str, int]:
+    name, slash, partition = cursor.rpartition("/")
+    if not slash or not partition.isascii() or not partition.isdigit() or len(partition) > 9:
+        raise Problem("invalid-request", "invalid after: expected `next` of the page before")
+    return name, int(partition)
+
+
+def log_row(sources: Sources, name: str, partition: int, change: Change | None) -> LogRow:
+    """Return a log as a row."""
+    labels = f'{{log="{name}",partition="{partition}"}}'
+    try:
+        log = sources.view.log(name, partition)
+        start, end = log.start_offset, log.end_offset
+        return LogRow(
+            log=name,
+            partition=partition,
+            is_server_log=is_server_log(name),
+            start_offset=start,
+            end_offset=end,
+            synced_offset=log.synced_offset,
+            oldest_us=time_at(log, start),
+            newest_us=time_at(log, end - 1) if end > start else None,
+            topics=len(log.topics),
+            segments=len(log.segment_list.segments),
+            appended_per_s=change.rate(f"timestone_log_appended_records_total{labels}") if change else None,
+            appended_bytes_per_s=change.rate(f"timestone_log_appended_bytes_total{labels}")
+            if change
+            else None,
+        )
+    except (TimestoneError, OSError) as error:
+        return LogRow(log=name, partition=partition, is_server_log=is_server_log(name), error=str(error))
+
+
+class LogQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One log."""
+
+    log: LogName
+    partition: Partition = 0
+
+
+class Setting(msgspec.Struct, frozen=True, kw_only=True):
+    """Setting of a log. value: as `timestone configure` shows it."""
+
+    name: str
+    value: int | bool | str
+    default: int | bool | str
+    help: str
+
+
+class OneLog(msgspec.Struct, frozen=True, kw_only=True):
+    """Log with its settings, which are empty without a catalogue, and what is wrong with it."""
+
+    row: LogRow
+    id: str
+    records: int | None
+    bytes: int | None
+    stored_bytes: int | None
+    settings: list[Setting]
+    states: dict[str, int]
+    """Number of segments by state."""
+    missing: list[tuple[int, int]]
+    """Offsets [first, end) that no segment holds, without intended gaps."""
+    put_aside: list[str]
+    """Files that a recovery has put aside."""
+    error: str
+
+
+def log(sources: Sources, session: Session, query: LogQuery) -> OneLog:
+    """Return one log: its settings, sizes and what is wrong with it."""
+    sources.log(query.log, query.partition)
+    report = sources.inspected(query.log, query.partition)
+    states: dict[str, int] = {}
+    for segment in report.segments:
+        states[segment.state] = states.get(segment.state, 0) + 1
+    return OneLog(
+        row=log_row(sources, query.log, query.partition, None),
+        id=f"{report.id:016x}",
+        records=report.records,
+        bytes=report.bytes,
+        stored_bytes=report.stored_bytes,
+        settings=[Setting(**one) for one in sources.settings_of(query.log, query.partition)],
+        states=states,
+        missing=list(report.missing),
+        put_aside=list(report.put_aside[:_DAMAGED_MOST]),
+        error=report.error,
+    )
+
+
+class SegmentsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Segments of a log."""
+
+    log: LogName
+    partition: Partition = 0
+    after: Annotated[int | None, msgspec.Meta(description="`next` of the page before")] = None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=SEGMENTS_MOST)] = SEGMENTS_MOST
+
+
+class SegmentRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Segment. state: `sealed`, `closed`, `unclosed` (it grows, or its owner was killed), `torn`, `damaged`,
+    `orphan`."""
+
+    base_offset: int
+    next_offset: int
+    records: int
+    bytes: int
+    stored_bytes: int
+    index_bytes: int
+    first_timestamp_us: int
+    last_timestamp_us: int
+    state: str
+    is_growing: bool
+    is_compressed: bool
+    is_compacted: bool
+    has_side_file: bool
+    removed: int
+    topics: int | None
+    damaged_offsets: list[int]
+    damaged_count: int
+    lost_records: int
+    reason: str
+    held_by: list[str]
+    """Named readers whose pin keeps it."""
+
+
+class Segments(msgspec.Struct, frozen=True, kw_only=True):
+    """Segments of a log in the order of their offsets."""
+
+    log: str
+    partition: int
+    start_offset: int
+    end_offset: int
+    segments: list[SegmentRow]
+    gaps: list[tuple[int, int]]
+    """Offsets [first, end) between segments."""
+    next: int | None
+
+
+def segments(sources: Sources, session: Session, query: SegmentsQuery) -> Segments:
+    """Return the map of the segments of a log."""
+    sources.log(query.log, query.partition)
+    report = sources.inspected(query.log, query.partition)
+    following = [one for one in report.segments if query.after is None or one.base_offset > query.after]
+    page = following[: query.limit]
+    holders = sources.holders(query.log, query.partition)
+    side_files = sources.side_files(query.log, query.partition)
+    is_owned = sources.is_owned()
+    newest = report.segments[-1] if report.segments else None
+    return Segments(
+        log=report.log,
+        partition=report.partition,
+        start_offset=report.start_offset,
+        end_offset=report.end_offset,
+        segments=[
+            _segment_row(
+                one,
+                is_growing=is_owned and one is newest and one.state == "unclosed",
+                held_by=[name for name, offset in holders if one.next_offset > offset],
+                has_side_file=one.base_offset in side_files,
+            )
+            for one in page
+        ],
+        gaps=_gaps(report),
+        next=page[-1].base_offset if len(page) < len(following) else None,
+    )
+
+
+def _segment_row(
+    one: SegmentReport, *, is_growing: bool, held_by: list[str], has_side_file: bool
+) -> SegmentRow:
+    return SegmentRow(
+        base_offset=one.base_offset,
+        next_offset=one.next_offset,
+        records=one.records,
+        bytes=one.bytes,
+        stored_bytes=one.stored_bytes,
+        index_bytes=one.index_bytes,
+        first_timestamp_us=one.first_timestamp_us,
+        last_timestamp_us=one.last_timestamp_us,
+        state=one.state,
+        is_growing=is_growing,
+        is_compressed=one.stored_bytes < one.bytes,
+        is_compacted=one.removed > 0,
+        has_side_file=has_side_file,
+        removed=one.removed,
+        topics=one.topics,
+        damaged_offsets=list(one.damaged_offsets[:_DAMAGED_MOST]),
+        damaged_count=len(one.damaged_offsets),
+        lost_records=one.lost_records,
+        reason=one.reason,
+        held_by=held_by,
+    )
+
+
+def _gaps(report: LogReport) -> list[tuple[int, int]]:
+    found = []
+    for before, after in zip(report.segments, report.segments[1:], strict=False):
+        if before.next_offset < after.base_offset:
+            found.append((before.next_offset, after.base_offset))
+    return found[:PAGE_MOST]
+
+
+class OffsetQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A time, or an offset."""
+
+    log: LogName
+    partition: Partition = 0
+    time: Annotated[int | None, msgspec.Meta(description="in microseconds: which record came then?")] = None
+    offset: Annotated[
+        Offset | None, msgspec.Meta(description="when did the record with this offset come?")
+    ] = None
+
+
+class OffsetAt(msgspec.Struct, frozen=True, kw_only=True):
+    """Offset and when its record was appended; null at the end of the log."""
+
+    offset: int
+    timestamp_us: int | None
+    start_offset: int
+    end_offset: int
+
+
+def offset(sources: Sources, session: Session, query: OffsetQuery) -> OffsetAt:
+    """Return the first record at or after a time, or the time of an offset."""
+    if (query.time is None) == (query.offset is None):
+        raise Problem("invalid-request", "expected either time or offset")
+    log = sources.log(query.log, query.partition)
+    found = log.offset_at(query.time) if query.time is not None else query.offset
+    assert found is not None
+    return OffsetAt(
+        offset=found,
+        timestamp_us=time_at(log, found),
+        start_offset=log.start_offset,
+        end_offset=log.end_offset,
+    )

@@ -1,0 +1,36 @@
+"""The calls of the API. This table is what the application serves and what the OpenAPI document describes."""
+
+from ..config import Role
+from . import access, alerts, clients, logs, overview, pipeline, readers, records, stream, topics
+from .route import Route
+
+ROUTES: tuple[Route, ...] = (
+    Route("GET", "/me", Role.NONE, access.me),
+    Route("POST", "/login", Role.NONE, access.login),
+    Route("POST", "/logout", Role.NONE, access.logout),
+    Route("GET", "/overview", Role.FIGURES, overview.overview),
+    Route("GET", "/series", Role.FIGURES, overview.series),
+    Route("GET", "/clients", Role.FIGURES, clients.clients),
+    Route("GET", "/client", Role.FIGURES, clients.client),
+    Route("GET", "/client/events", Role.FIGURES, clients.client_events),
+    Route("GET", "/topics", Role.FIGURES, topics.topics),
+    Route("GET", "/topics/search", Role.FIGURES, topics.topics_search),
+    Route("GET", "/topics/value", Role.READER, topics.topics_value),
+    Route("GET", "/topics/series", Role.READER, topics.topics_series),
+    Route("GET", "/logs", Role.FIGURES, logs.logs),
+    Route("GET", "/logs/{log}", Role.FIGURES, logs.log),
+    Route("GET", "/logs/{log}/segments", Role.FIGURES, logs.segments),
+    Route("GET", "/logs/{log}/offset", Role.FIGURES, logs.offset),
+    Route("GET", "/records", Role.READER, records.records),
+    Route("GET", "/records/{log}/{partition}/{offset}", Role.READER, records.record),
+    Route("GET", "/records/{log}/{partition}/{offset}/raw", Role.READER, records.record_raw, "bytes"),
+    Route("GET", "/readers", Role.FIGURES, readers.readers),
+    Route("GET", "/pipeline", Role.FIGURES, pipeline.pipeline),
+    Route("GET", "/pipeline/dead-letters", Role.READER, pipeline.pipeline_dead_letters),
+    Route("GET", "/alerts", Role.FIGURES, alerts.alerts),
+    Route("GET", "/events", Role.FIGURES, alerts.events),
+    Route("GET", "/actions", Role.FIGURES, alerts.actions),
+    Route("POST", "/actions", Role.OPERATOR, alerts.act),
+    Route("GET", "/stream", Role.FIGURES, stream.stream, "stream"),
+    Route("GET", "/about", Role.FIGURES, access.about),
+)

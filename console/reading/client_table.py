@@ -1,0 +1,72 @@
+"""Connected clients of a running server and their rates, fetched only when a call asks for them. They are searched and
+sorted in the console, not in the server."""
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+COUNTERS = {
+    "publishes_received": "publishes_in_per_s",
+    "deliveries_sent": "deliveries_out_per_s",
+    "bytes_received": "bytes_in_per_s",
+    "bytes_sent": "bytes_out_per_s",
+    "publishes_refused": "refused_per_s",
+}
+"""Counters of a connection and the names of their rates."""
+_LOOK_S = 1.0
+"""Least time between two looks at the server."""
+_OLD_S = 30.0
+"""A look older than this gives no rates."""
+Row = dict[str, Any]
+
+
+class Look(NamedTuple):
+    """Clients at one moment."""
+
+    at_s: float
+    now_us: int
+    rows: list[Row]
+
+
+class ClientTable:
+    """Clients of one server. Any thread may call it."""
+
+    def __init__(self, fetch: Callable[[], Iterable[Row]]) -> None:
+        """fetch: returns a row for each client; raises NoServer, ServerRefused."""
+        self._fetch = fetch
+        self._lock = threading.Lock()
+        self._look: Look | None = None
+        self._by_id: dict[tuple[str, int], Row] = {}
+
+    def rows(self) -> Look:
+        """Return all clients with their rates, at most a second old. The caller must not change a row. Raises NoServer,
+        ServerRefused."""
+        with self._lock:
+            now_s = time.monotonic()
+            look = self._look
+            if look is not None and now_s - look.at_s < _LOOK_S:
+                return look
+            rows = list(self._fetch())
+            at_s = time.monotonic()
+            passed_s = at_s - look.at_s if look is not None else 0.0
+            earlier = self._by_id if passed_s < _OLD_S else {}
+            for row in rows:
+                _set_rates(row, earlier.get(key(row)), passed_s, is_known=bool(earlier))
+            self._by_id = {key(row): row for row in rows}
+            self._look = Look(at_s, time.time_ns() // 1000, rows)
+            return self._look
+
+
+def key(row: Row) -> tuple[str, int]:
+    """Return what identifies a connection."""
+    return row["front"], row["connection"]
+
+
+def _set_rates(row: Row, before: Row | None, passed_s: float, *, is_known: bool) -> None:
+    """Set the rates since an earlier look: null without one. A connection that is new since then had none before."""
+    for counter, rate in COUNTERS.items():
+        if passed_s <= 0 or not is_known:
+            row[rate] = None
+        else:
+            row[rate] = max(0, row[counter] - (before[counter] if before else 0)) / passed_s

@@ -1,0 +1,63 @@
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.console_client import Console, write_samples
+from tests.support.control_server import controlled_server
+from tests.support.paho_client import PahoClient
+from tests.support.stores import LOG, fill
+
+RECEIVED = "timestone_mqtt_publishes_received_total"
+
+
+def test_overview_of_a_stopped_store_has_its_last_figures_and_says_that_it_is_down(tmp_path: Path) -> None:
+    fill(tmp_path / "data", 10)
+    write_samples(tmp_path / "data", 30)
+    with Console(tmp_path / "data") as console:
+        found = console.get("overview")
+    assert found["server"]["state"] == "stopped" and found["live"] is None
+    assert found["rates"]["publishes_per_s"] == pytest.approx(10.0)
+    assert found["clients"]["connected"] == 29 % 7
+    assert found["disk"]["store_bytes"] > 0 and found["disk"]["full_in_s"] is None
+    assert [(one["log"], one["end_offset"]) for one in found["horizons"]] == [(LOG, 10)]
+    assert [one["name"] for one in found["wrong"]] == ["TimestonePublishesDropped"]
+
+
+def test_overview_has_live_figures_that_clients_counted(tmp_path: Path) -> None:
+    with controlled_server(tmp_path / "data") as server, Console(tmp_path / "data") as console:
+        assert console.get("overview")["live"] is None
+        with PahoClient("writing") as writing:
+            writing.connect(server.address)
+            for _ in range(20):
+                writing.publish("t/1", b"x", 1)
+            console.sources._status_s -= 1
+            found = console.get("overview")
+            assert found["server"]["state"] == "running"
+            assert round(found["live"]["publishes_per_s"] * found["live"]["span_s"]) == 20
+            assert found["live"]["connected"] == 1
+
+
+def test_series_has_rates_gauges_and_gaps(tmp_path: Path) -> None:
+    write_samples(tmp_path / "data", 20, starts=2)
+    with Console(tmp_path / "data") as console:
+        names = [RECEIVED, "timestone_mqtt_sessions_connected", "timestone_store_flush_seconds:p99"]
+        found = console.get("series", name=names, points=100)
+        rates, gauge, flush = found["series"]
+        assert (rates["kind"], gauge["kind"], flush["kind"]) == ("rate", "gauge", "percentile")
+        assert rates["values"].count(None) == 1 and rates["most"] == pytest.approx(10.0)
+        assert len(found["starts_us"]) == 1 and flush["most"] is None and flush["unit"] == "seconds"
+        assert len(found["times_us"]) == len(gauge["values"])
+        assert console.get("series", name="x", **{"from": 5, "to": 4})["times_us"] == []
+
+
+@pytest.mark.slow
+def test_month_of_samples_is_read_in_500_points(tmp_path: Path) -> None:
+    write_samples(tmp_path / "data", 26_000, interval_us=100_000_000)
+    with Console(tmp_path / "data") as console:
+        now_us = time.time_ns() // 1000
+        found = console.get(
+            "series", name=RECEIVED, points=500, **{"from": now_us - 30 * 86_400_000_000, "to": now_us}
+        )
+        values = found["series"][0]["values"]
+        assert 400 <= len(values) <= 500 and all(value == pytest.approx(1.0, rel=0.01) for value in values)

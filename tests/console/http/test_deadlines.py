@@ -1,0 +1,77 @@
+"""Requests that are malformed or do not end, over raw sockets."""
+
+import socket
+
+import pytest
+
+from tests.console.test_serving import address, exchanged
+from timestone_console.http import deadlines
+
+__all__ = ["address"]
+
+MALFORMED = [
+    b"GET / HTTP/1.1\nHost: localhost\n\n\x00",
+    b"GET /\r\n\r\n",
+    b"GET / HTTP/9.9\r\nHost: localhost\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost : localhost\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: localhost\r\nA: b\x00c\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: localhost\r\nA: b\rc\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: localhost\r\n folded: yes\r\n: empty\r\n\r\n",
+    b"POST /api/v1/login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd",
+    b"POST /api/v1/login HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
+    b"POST /api/v1/login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1,2\r\n\r\n",
+    b"POST /api/v1/login HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: gzip\r\n\r\n",
+    b"POST /api/v1/login HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked, identity\r\n\r\n",
+    b"G\x01T / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 a TLS hello\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * (17 << 10) + b"\r\n\r\n",
+]
+
+
+@pytest.mark.parametrize("request_", MALFORMED, ids=range(len(MALFORMED)))
+def test_malformed_request_is_refused_and_the_connection_closed(
+    address: tuple[str, int], request_: bytes
+) -> None:
+    answer = exchanged(address, request_)
+    assert answer.startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 431 ")), answer[:200]
+    assert b"default-src 'none'" in answer
+
+
+def test_requests_that_are_sent_together_are_not_answered(address: tuple[str, int]) -> None:
+    whole = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    assert exchanged(address, whole * 2).count(b"HTTP/1.1 200") <= 1
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deadlines, "HEAD_S", 0.1)
+    monkeypatch.setattr(deadlines, "BODY_S", 0.1)
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [
+        b"",
+        b"GET / HTTP/1.1\r\nHost: loc",
+        b"POST /api/v1/login HTTP/1.1\r\nHost: localhost\r\n"
+        b"Content-Type: application/json\r\nContent-Length: 9\r\n\r\n{",
+    ],
+)
+def test_request_that_does_not_end_is_closed(quick: None, address: tuple[str, int], begun: bytes) -> None:
+    with socket.create_connection(address, timeout=60) as connection:
+        connection.sendall(begun)
+        with_answer = connection.recv(65_536)
+        assert with_answer == b"" or b"invalid-request" in with_answer
+
+
+def test_connections_that_ask_nothing_make_room_for_one_that_does(
+    monkeypatch: pytest.MonkeyPatch, address: tuple[str, int]
+) -> None:
+    monkeypatch.setattr(deadlines, "CONNECTION_COUNT", 4)
+    idle = [socket.create_connection(address, timeout=60) for _ in range(20)]
+    try:
+        answer = exchanged(address, b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 200 OK")
+    finally:
+        for connection in idle:
+            connection.close()

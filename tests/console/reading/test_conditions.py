@@ -1,0 +1,64 @@
+"""The table of conditions: one source for the rules of Prometheus, the page of alerts and the documentation."""
+
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import timestone
+from tests.house.tree import ROOT
+from tests.support.console_client import write_samples
+from timestone.view import view_store
+from timestone_console.reading.conditions import CONDITIONS, findings
+from timestone_console.reading.samples import Samples
+
+RULES = (ROOT / "monitoring" / "alerts.yaml").read_text("utf-8")
+PAGE = (ROOT / "docs" / "monitoring.md").read_text("utf-8")
+
+
+def rules_of_file() -> dict[str, dict[str, str]]:
+    found = {}
+    for block in RULES.split("      - alert: ")[1:]:
+        name, _, rest = block.partition("\n")
+        fields = dict(re.findall(r"^ +(expr|for|labels|summary): (.*)$", rest, re.MULTILINE))
+        found[name] = fields
+    return found
+
+
+def test_rules_for_prometheus_are_those_of_the_table() -> None:
+    expected: dict[str, dict[str, str]] = {}
+    for one in CONDITIONS:
+        expected[one.name] = {
+            "expr": one.expression,
+            **({"for": one.for_} if one.for_ else {}),
+            "labels": f"{{severity: {one.severity}}}",
+            "summary": f'"{one.summary}"',
+        }
+    assert rules_of_file() == expected
+
+
+def test_page_has_the_table() -> None:
+    rows = re.findall(r"^\| `(Timestone\w+)` \| (.*?) \| (.*?) \|$", PAGE, re.MULTILINE)
+    assert rows == [(one.name, one.when, one.then) for one in CONDITIONS]
+
+
+def firing(path: Path) -> dict[str, Any]:
+    with view_store(path) as view:
+        return {one.name: one for one in findings(Samples(view)) if one.is_firing}
+
+
+def test_condition_fires_by_samples_and_names_its_figure_and_since_when(tmp_path: Path) -> None:
+    write_samples(tmp_path / "data", 60)
+    found = firing(tmp_path / "data")
+    assert set(found) == {"TimestonePublishesDropped"}
+    dropped = found["TimestonePublishesDropped"]
+    assert "quota_exceeded" in dropped.text and dropped.value == pytest.approx(30, abs=2)
+    assert dropped.since_us < time.time_ns() // 1000 - 4 * 60_000_000
+
+
+def test_server_that_records_nothing_is_down(tmp_path: Path) -> None:
+    with timestone.open(tmp_path / "data") as store:
+        store.log("mqtt").append(b"x")
+    assert set(firing(tmp_path / "data")) == {"TimestoneDown"}

@@ -1,0 +1,65 @@
+"""A console on a socket of its own, as uvicorn serves it."""
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.support.stores import fill
+from timestone.view import view_store
+from timestone_cli.live.console import ServerLink
+from timestone_console.application import Application
+from timestone_console.config import ConsoleConfig
+from timestone_console.http.sessions import Sessions
+from timestone_console.serving import listening_socket, run_console
+from timestone_console.sources import Sources
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> Iterator[tuple[str, int]]:
+    fill(tmp_path / "data", 10)
+    config = ConsoleConfig(port=0, idle_s=0.2)
+    listening = listening_socket(config)
+    started = threading.Event()
+    with closing(view_store(tmp_path / "data")) as view:
+        sources = Sources(
+            view, config, Sessions(time.monotonic), server=ServerLink(view.path), tables=None, version="1"
+        )
+        application = Application(sources, config)
+        thread = threading.Thread(target=run_console, args=(application, config, listening, started.set))
+        thread.start()
+        assert started.wait(60)
+        yield listening.getsockname()
+        thread.join(60)  # the console ends by itself, as no request comes
+        assert not thread.is_alive()
+
+
+def exchanged(address: tuple[str, int], data: bytes) -> bytes:
+    """Send bytes, and return all that comes until the connection is closed."""
+    with socket.create_connection(address, timeout=60) as connection:
+        connection.sendall(data)
+        received = b""
+        while part := connection.recv(65_536):
+            received += part
+        return received
+
+
+def test_console_answers_and_ends_after_idleness(address: tuple[str, int]) -> None:
+    host = f"{address[0]}:{address[1]}".encode()
+    answer = exchanged(
+        address, b"GET /api/v1/me HTTP/1.1\r\nHost: " + host + b"\r\nConnection: close\r\n\r\n"
+    )
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200 OK") and b'"role":"none"' in body
+    assert b"server:" not in head.lower()
+
+
+def test_address_in_use_is_an_error_that_names_it() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{port}"):
+            listening_socket(ConsoleConfig(port=port))
