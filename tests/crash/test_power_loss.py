@@ -31,8 +31,8 @@ pytestmark = pytest.mark.crash
 IMAGES = rounds(1, "TIMESTONE_POWER_LOSS_IMAGES")
 """Images of each kind of loss at each moment."""
 LOSSES = list(Loss)
-NESTED_EVERY = rounds(29, "TIMESTONE_POWER_LOSS_NESTED_EVERY")
-"""At every n-th image the recovery itself is interrupted, after each of its operations."""
+NESTED_EVERY = rounds(101, "TIMESTONE_POWER_LOSS_NESTED_EVERY")
+"""At every n-th image the recovery itself is interrupted, after each of its operations: some fifty images more."""
 
 
 def appends_one_by_one(work: Workload) -> None:

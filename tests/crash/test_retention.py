@@ -33,7 +33,7 @@ from timestone.view import StoreView
 pytestmark = pytest.mark.crash
 
 IMAGES = rounds(1, "TIMESTONE_POWER_LOSS_IMAGES")
-NESTED_EVERY = rounds(29, "TIMESTONE_POWER_LOSS_NESTED_EVERY")
+NESTED_EVERY = rounds(101, "TIMESTONE_POWER_LOSS_NESTED_EVERY")
 ROUNDS = rounds(15, "TIMESTONE_CRASH_ROUNDS")
 NEVER_MS = 10**9
 HOUR_MS = 3_600_000
