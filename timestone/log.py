@@ -137,8 +137,8 @@ class Log(ReadableLog):
     def _in_tail(self, offset: int) -> TailRun | None:
         return self._tail.find(offset) if offset >= self._compacted_to else None
 
-    def _gathered(self, offset: int, max_records: int, max_bytes: int) -> TailRun | None:
-        return self._tail.gather(offset, max_records, max_bytes) if offset >= self._compacted_to else None
+    def _gathered(self, offset: int, max_records: int, max_bytes: int) -> list[TailRun]:
+        return self._tail.gather(offset, max_records, max_bytes) if offset >= self._compacted_to else []
 
     # Appending.
 

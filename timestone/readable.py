@@ -5,23 +5,32 @@ decided by the two classes."""
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from timestone.errors import CorruptRecord, OffsetOutOfRange, OffsetsLost
 from timestone.format.topics import TopicDictionary
 from timestone.kernel import loops
 from timestone.kernel.entries import Entries
 from timestone.reader import READ_BYTES, READ_RECORDS, Reader, Start
-from timestone.reading.batch import Batch
+from timestone.reading.batch import Batch, Columns
 from timestone.reading.limits import chosen_within, filled, joined_runs, leaves_out
 from timestone.reading.named_readers import NamedReaders, ReaderLag, ReaderStore
 from timestone.reading.remote_history import RemoteHistory
 from timestone.reading.retention_hold import Pin
 from timestone.reading.segment_list import LostRange, SegmentList
-from timestone.reading.tail_cache import SingleRecord, TailRun, entries_of
+from timestone.reading.tail_cache import (
+    SingleRecord,
+    TailRun,
+    entries_of,
+    fitting_count,
+    joined,
+    joined_columns,
+)
 from timestone.reading.topic_mask import TopicMask
 from timestone.reading.wakeups import Wakeups
 from timestone.record import FLAG_REMOVED, Record, time_us
@@ -32,8 +41,8 @@ _SCAN_RECORDS = 1 << 16
 _SMALL_RECORDS = 16
 """Runs of at most this many records are examined one by one: the fixed costs of numpy equal those of about twenty."""
 
-
 T = TypeVar("T")
+Numbers = npt.NDArray[np.int64]
 
 
 class ReadableLog(ABC):
@@ -128,8 +137,8 @@ class ReadableLog(ABC):
         """Return the run in the tail cache that holds an offset, or None."""
 
     @abstractmethod
-    def _gathered(self, offset: int, max_records: int, max_bytes: int) -> TailRun | None:
-        """Return that run, joined with those after it as far as the limits reach."""
+    def _gathered(self, offset: int, max_records: int, max_bytes: int) -> list[TailRun]:
+        """Return that run and those after it, as far as the limits reach; see `TailCache.gather`."""
 
     @property
     @abstractmethod
@@ -214,6 +223,9 @@ class ReadableLog(ABC):
             self.check_open()
         if self._start_offset <= offset:
             found = self._open_records.record(offset)
+            if found is None and offset < self._end_offset:
+                run = self._in_tail(offset)
+                found = None if run is None else run.record(offset, self.topics.by_id)
             if found is not None:
                 return found
         # This opens files, refreshes the segment list if they are missing, and reports damage.
@@ -233,9 +245,7 @@ class ReadableLog(ABC):
         records = segment.records(memory_offset)
         if records is not None:
             self._open_records.show(records)
-            if (
-                self.all_segments is not segment_list
-            ):  # the segment list has changed, perhaps before it could close these files
+            if self.all_segments is not segment_list:  # changed, perhaps before it could close these files
                 records.close()
 
     def offset_at(self, time: int | datetime) -> int:
@@ -333,10 +343,10 @@ class ReadableLog(ABC):
     def _part(self, offset: int, end: int, max_records: int, max_bytes: int) -> tuple[Batch, bool]:
         """Return the records from `offset` on that lie together in memory or in one segment, at least one, and whether
         the limits leave room for what follows them."""
-        run = self._gathered(offset, max_records, max_bytes)
-        if run is not None:
-            batch = self._from_tail(run, offset, end, max_records, max_bytes)
-            return batch, batch.next_offset == run.end_offset
+        runs = self._gathered(offset, max_records, max_bytes)
+        if runs:
+            batch = self._from_tail(runs, offset, end, max_records, max_bytes)
+            return batch, batch.next_offset == runs[-1].end_offset
         try:
             found = self._from_files(offset, end, max_records, max_bytes)
         except CorruptRecord as error:
@@ -354,7 +364,7 @@ class ReadableLog(ABC):
             shown = (entries["flags"] & FLAG_REMOVED) == 0
             offsets, entries = offsets[shown], entries[shown]
         goes_on = following >= segment.end_offset or len(read.entries) == RUN_RECORDS
-        return self._batch(offsets, entries, read.data, read.position, following), goes_on
+        return self._batch(offsets, (entries, read.data, read.position), following), goes_on
 
     def _from_files(
         self, offset: int, end: int, max_records: int, max_bytes: int
@@ -385,23 +395,24 @@ class ReadableLog(ABC):
         for lost in self._lost_ranges(offset, first):
             raise OffsetsLost(self.folder, *lost)
 
-    def _from_tail(self, run: TailRun, offset: int, end: int, max_records: int, max_bytes: int) -> Batch:
+    def _from_tail(
+        self, runs: list[TailRun], offset: int, end: int, max_records: int, max_bytes: int
+    ) -> Batch:
         # A run may be in memory shortly before its records are published.
-        entries = entries_of(run, offset, min(max_records, end - offset))
-        if run.stored.size_bytes > max_bytes:
-            ends = np.cumsum(entries["length"], dtype=np.int64)
-            entries = entries[: max(1, int(np.searchsorted(ends, max_bytes, side="right")))]
-        offsets = np.arange(offset, offset + len(entries), dtype=np.int64)
-        data, position = run.data_of(entries)
-        return self._batch(offsets, entries, data, position, offset + len(entries))
+        count = fitting_count(runs, offset, min(max_records, end - offset), max_bytes)
+        offsets, following = range(offset, offset + count), offset + count
+        # Joining costs as much as all else: a caller that only counts or skips records does not pay for it.
+        columns = partial(joined_columns, runs, offset, count)
+        return self._batch(offsets, columns() if len(runs) == 1 else columns, following)
 
     def _matching_part(
         self, offset: int, end: int, choice: TopicMask, max_records: int, max_bytes: int
     ) -> tuple[Batch, bool]:
         """Return the chosen records among those from `offset` on that lie together, perhaps none, and whether the
         limits leave room for what follows them."""
-        run = self._gathered(offset, max_records, max_bytes)
-        if run is not None:
+        runs = self._gathered(offset, max_records, max_bytes)
+        if runs:
+            run = joined(runs)
             entries = entries_of(run, offset, end - offset)
             if len(entries) <= min(_SMALL_RECORDS, max_records) and run.stored.size_bytes <= max_bytes:
                 return self._from_small_run(run, offset, entries, choice), True
@@ -410,8 +421,8 @@ class ReadableLog(ABC):
             following = offset + (int(chosen[-1]) + 1 if cut else len(entries))
             if len(chosen) == 0:
                 return self._nothing(following), True
-            data, position = run.data_of(entries[chosen])
-            return self._batch(chosen + offset, entries[chosen], data, position, following), not cut
+            entries = entries[chosen]
+            return self._batch(chosen + offset, (entries, *run.data_of(entries)), following), not cut
         while True:
             segment_list = self.all_segments
             try:
@@ -429,8 +440,7 @@ class ReadableLog(ABC):
             offsets = np.arange(offset, following, dtype=np.int64)
         else:
             entries, offsets = entries[places], np.array(places, dtype=np.int64) + offset
-        data, position = run.data_of(entries)
-        return self._batch(offsets, entries, data, position, following)
+        return self._batch(offsets, (entries, *run.data_of(entries)), following)
 
     def _matching_in_files(
         self,
@@ -458,27 +468,18 @@ class ReadableLog(ABC):
         count = sum(len(run.entries) for run in runs)
         complete = count == len(chosen) and not leaves_out(chosen, entries, choice)
         following = first + (len(entries) if complete else int(chosen[count - 1]) + 1)
-        data, position, kept = joined_runs(runs)
         offsets = chosen[:count] + first + segment.base_offset
-        return self._batch(offsets, kept, data, position, segment.base_offset + following), complete
+        return self._batch(offsets, joined_runs(runs), segment.base_offset + following), complete
 
     def _batch(
-        self,
-        offsets: "np.ndarray[tuple[int], np.dtype[np.int64]]",
-        entries: Entries,
-        data: bytes | Callable[[], bytes],
-        position: int,
-        following: int,
+        self, offsets: Numbers | range, columns: Columns | Callable[[], Columns], following: int
     ) -> Batch:
+        where = self.name, self.partition, self.topics
+        if callable(columns):
+            return Batch(*where, offsets=offsets, columns=columns, next_offset=following)
+        entries, data, position = columns
         return Batch(
-            self.name,
-            self.partition,
-            self.topics,
-            offsets=offsets,
-            entries=entries,
-            data=data,
-            data_position=position,
-            next_offset=following,
+            *where, offsets=offsets, entries=entries, data=data, data_position=position, next_offset=following
         )
 
     def _nothing(self, following: int) -> Batch:

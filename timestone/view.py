@@ -453,8 +453,8 @@ class LogView(ReadableLog):
     def _in_tail(self, offset: int) -> TailRun | None:
         return None
 
-    def _gathered(self, offset: int, max_records: int, max_bytes: int) -> TailRun | None:
-        return None
+    def _gathered(self, offset: int, max_records: int, max_bytes: int) -> list[TailRun]:
+        return []
 
 
 def _lost_behind(last: Segment, row: CatalogRow, known: Sequence[LostRange]) -> list[LostRange]:

@@ -16,8 +16,11 @@ from timestone.record import Header, HeaderKind, Record, decode_headers
 if TYPE_CHECKING:
     import pyarrow
 
+Columns = tuple[Entries, bytes | Callable[[], bytes], int]
+"""Entries, the buffer that their positions refer to or a function that makes it, and the position of its start."""
 _NO_ENTRIES = np.empty(0, dtype=ENTRY)
-_NO_OFFSETS = np.empty(0, dtype=np.int64)
+_STEP = 1024
+"""Records that an iteration makes objects of at once: many more would not stay in the processor's cache."""
 _FEW = 16
 """Up to so many numbers are handled in Python: numpy has a higher fixed cost."""
 
@@ -25,17 +28,17 @@ _FEW = 16
 class Batch:
     """Records of one log in offset order. Safe to keep and to share between threads; owns its bytes.
 
-    log, partition: the log of the records. offsets: i64 (n,). data: the bytes that `starts` and `lengths` refer to.
-    topics: the dictionary of the log. next_offset: where the next read begins; beyond the last record if a filter
-    skipped some."""
+    log, partition: the log of the records. topics: the dictionary of the log. next_offset: where the next read begins;
+    beyond the last record if a filter skipped some."""
 
     __slots__ = (
+        "_columns",
         "_data",
         "_data_position",
-        "_entries",
+        "_made_entries",
+        "_offsets",
         "log",
         "next_offset",
-        "offsets",
         "partition",
         "topics",
     )
@@ -46,19 +49,22 @@ class Batch:
         partition: int,
         topics: TopicDictionary,
         *,
-        offsets: npt.NDArray[np.int64] = _NO_OFFSETS,
+        offsets: npt.NDArray[np.int64] | range = range(0),
         entries: Entries = _NO_ENTRIES,
         data: bytes | Callable[[], bytes] = b"",
         data_position: int = 0,
+        columns: Callable[[], Columns] | None = None,
         next_offset: int,
     ) -> None:
+        """columns: called for the entries and the data when one of them is first used, instead of giving them."""
         self.log = log
         self.partition = partition
         self.topics = topics
-        self.offsets = offsets
-        self._data = data
         self.next_offset = next_offset
-        self._entries = entries
+        self._offsets = offsets
+        self._columns = columns
+        self._made_entries = entries
+        self._data = data
         self._data_position = data_position
 
     @classmethod
@@ -99,9 +105,29 @@ class Batch:
         )
 
     @property
+    def offsets(self) -> npt.NDArray[np.int64]:
+        """Offsets of the records, i64 (n,)."""
+        offsets = self._offsets
+        if isinstance(offsets, range):
+            offsets = self._offsets = np.arange(offsets.start, offsets.stop, dtype=np.int64)
+        return offsets
+
+    @property
+    def _entries(self) -> Entries:
+        self._make_columns()
+        return self._made_entries
+
+    def _make_columns(self) -> None:
+        columns = self._columns
+        if columns is not None:  # two threads at once make the same ones
+            self._made_entries, self._data, self._data_position = columns()
+            self._columns = None
+
+    @property
     def data(self) -> bytes:
         """The bytes that `starts` and `lengths` refer to. Records of several appends are copied together here, when
         their bytes are first used."""
+        self._make_columns()
         data = self._data
         if not isinstance(data, bytes):
             data = self._data = data()
@@ -113,10 +139,10 @@ class Batch:
         return int(self.lengths.sum(dtype=np.int64))
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._offsets)
 
     def __bool__(self) -> bool:
-        return len(self._entries) > 0
+        return len(self._offsets) > 0
 
     def __repr__(self) -> str:
         span = f"offsets {self.offsets[0]} to {self.offsets[-1]}" if len(self) else "empty"
@@ -167,9 +193,12 @@ class Batch:
 
     def payloads(self) -> list[bytes]:
         """Return the payloads of all records, without header blocks."""
-        data, starts = self.data, self.starts
-        firsts = (starts + self.header_lengths).tolist()
-        return [data[first:end] for first, end in zip(firsts, (starts + self.lengths).tolist(), strict=True)]
+        return self._payloads(slice(None))
+
+    def _payloads(self, which: slice) -> list[bytes]:
+        data, starts = self.data, self.starts[which]
+        firsts, ends = starts + self.header_lengths[which], starts + self.lengths[which]
+        return [data[first:end] for first, end in zip(firsts.tolist(), ends.tolist(), strict=True)]
 
     def header_block(self, number: int) -> bytes:
         """Return the header block of one record as stored; empty for a plain one."""
@@ -210,18 +239,22 @@ class Batch:
 
     def __iter__(self) -> Iterator[Record]:
         name = self.topics.name
-        columns = zip(
-            self.offsets.tolist(),
-            self.timestamps_us.tolist(),
-            self.topic_ids.tolist(),
-            self.payloads(),
-            self.header_lengths.tolist(),
-            self.flags.tolist(),
-            strict=True,
-        )
-        for number, (offset, timestamp_us, topic, payload, header_length, flags) in enumerate(columns):
-            block = self.headers_of(number) if header_length else ()
-            yield Record(offset, timestamp_us, name(topic), payload, block, flags)
+        for start in range(0, len(self), _STEP):
+            step = slice(start, start + _STEP)
+            columns = zip(
+                self.offsets[step].tolist(),
+                self.timestamps_us[step].tolist(),
+                self.topic_ids[step].tolist(),
+                self._payloads(step),
+                self.header_lengths[step].tolist(),
+                self.flags[step].tolist(),
+                strict=True,
+            )
+            for number, (offset, timestamp_us, topic, payload, header_length, flags) in enumerate(
+                columns, start
+            ):
+                block = self.headers_of(number) if header_length else ()
+                yield Record(offset, timestamp_us, name(topic), payload, block, flags)
 
     def select(self, mask: npt.NDArray[np.bool_]) -> "Batch":
         """Return the records where `mask` (n,) is true, over the same bytes."""

@@ -6,7 +6,7 @@ import numpy as np
 
 from timestone.errors import CorruptRecord, OffsetOutOfRange
 from timestone.kernel.entries import ENTRY, Entries
-from timestone.reading.batch import Batch
+from timestone.reading.batch import Batch, Columns
 from timestone.reading.topic_mask import TopicMask
 from timestone.segment import Run
 
@@ -54,10 +54,10 @@ def leaves_out(
     return len(chosen) > 0 and bool(choice.mask(entries["topic"][int(chosen[-1]) + 1 :]).any())
 
 
-def joined_runs(runs: Sequence[Run]) -> tuple[bytes, int, Entries]:
-    """Return runs of one segment as one buffer, its position, and entries with positions that fit it."""
+def joined_runs(runs: Sequence[Run]) -> Columns:
+    """Return runs of one segment as one buffer, and entries with positions that fit it."""
     if len(runs) == 1:
-        return runs[0].data, runs[0].position, runs[0].entries
+        return runs[0].entries, runs[0].data, runs[0].position
     data = b"".join(run.data for run in runs)
     entries = np.empty(sum(len(run.entries) for run in runs), dtype=ENTRY)
     at, base = 0, 0
@@ -66,4 +66,4 @@ def joined_runs(runs: Sequence[Run]) -> tuple[bytes, int, Entries]:
         piece[:] = run.entries
         piece["position"] = piece["position"].astype(np.int64) + (base - run.position)
         at, base = at + len(run.entries), base + len(run.data)
-    return data, 0, entries
+    return entries, data, 0

@@ -29,11 +29,25 @@ class StoredBytes:
         pieces = self.pieces
         if len(pieces) == 1:
             return pieces[0], 0
+        ends = self._piece_ends()
+        first = bisect.bisect_right(ends, start)
+        last = bisect.bisect_left(ends, end)
+        return partial(b"".join, pieces[first : last + 1]), ends[first - 1] if first else 0
+
+    def piece_at(self, start: int) -> tuple[bytes, int]:
+        """Return the piece with the byte at `start` of the run, and the position of the piece; the last one for the end
+        of the run."""
+        pieces = self.pieces
+        if len(pieces) == 1:
+            return pieces[0], 0
+        ends = self._piece_ends()
+        at = min(bisect.bisect_right(ends, start), len(pieces) - 1)
+        return pieces[at], ends[at - 1] if at else 0
+
+    def _piece_ends(self) -> list[int]:
         if self._ends is None:  # two threads at once make the same list
-            self._ends = list(itertools.accumulate(map(len, pieces)))
-        first = bisect.bisect_right(self._ends, start)
-        last = bisect.bisect_left(self._ends, end)
-        return partial(b"".join, pieces[first : last + 1]), self._ends[first - 1] if first else 0
+            self._ends = list(itertools.accumulate(map(len, self.pieces)))
+        return self._ends
 
     def joined(self) -> bytes:
         """Return the whole run as one buffer."""

@@ -7,13 +7,15 @@ import bisect
 import struct
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from timestone.kernel.entries import ENTRY, ENTRY_BYTES
+from timestone.kernel.entries import ENTRY, ENTRY_BYTES, Entries
+from timestone.reading.batch import Columns
 from timestone.reading.stored_bytes import StoredBytes
+from timestone.record import Record
 
 _RUN_OVERHEAD_BYTES = 400
 """Size of the Python objects of a run, measured with sys.getsizeof."""
@@ -22,6 +24,8 @@ _GATHERED_RUNS = 4096
 """Runs that one call joins at most: the lock is held while they are listed."""
 _NO_OFFSET = 1 << 63
 _POSITION = struct.Struct("<I")
+_COLUMNS = struct.Struct("<IIqIHH")
+"""All columns of an entry but its two checksums."""
 _TOPIC_AND_FLAGS = struct.Struct("<IHH")
 _TOPIC_AT = 16
 """Topic, header length and flags of an entry, which are adjacent (`entries`), and their position."""
@@ -63,9 +67,26 @@ class TailRun(NamedTuple):
         topic_id, header_length, flags = _TOPIC_AND_FLAGS.unpack_from(self.entries, _TOPIC_AT)
         return SingleRecord(self.base_offset, topic_id, flags, header_length, self.stored.pieces[0])
 
-    def data_of(
-        self, entries: "np.ndarray[tuple[int], np.dtype[np.void]]"
-    ) -> tuple[bytes | Callable[[], bytes], int]:
+    def position_of(self, offset: int) -> int:
+        """Return the position in the segment of one of these records."""
+        (position,) = _POSITION.unpack_from(self.entries, (offset - self.base_offset) * ENTRY_BYTES)
+        return int(position)
+
+    def record(self, offset: int, names: Sequence[str | None]) -> Record | None:
+        """Return one of these records; None if it has a header block. names: topics by id."""
+        position, length, timestamp_us, topic, header_length, flags = _COLUMNS.unpack_from(
+            self.entries, (offset - self.base_offset) * ENTRY_BYTES
+        )
+        if header_length:
+            return None
+        start = position - self.position
+        data, begin = self.stored.piece_at(start)
+        name = names[topic] if topic < len(names) else None
+        return Record(
+            int(offset), timestamp_us, name, data[start - begin : start - begin + length], (), flags
+        )
+
+    def data_of(self, entries: Entries) -> tuple[bytes | Callable[[], bytes], int]:
         """Return a buffer with the stored bytes of some entries of this run, at least one and in order, and its
         position in the segment."""
         if len(self.stored.pieces) == 1:
@@ -149,36 +170,32 @@ class TailCache:
             run = self._runs[at]
         return run if run.base_offset <= offset else None
 
-    def gather(self, offset: int, record_count: int, size_bytes: int) -> TailRun | None:
-        """Return the run that holds an offset, joined with the runs after it until it has as many records and bytes;
-        None if it is not in memory. Copies no record. Runs of another segment are left out: positions restart there."""
+    def gather(self, offset: int, record_count: int, size_bytes: int) -> list[TailRun]:
+        """Return the run that holds an offset and the runs after it, until they have as many records and bytes; none if
+        the offset is not in memory. Runs of another segment are left out: positions restart there."""
         run = self.find(offset)
-        if run is None or run is self._newest:
-            return run
-        (begin,) = _POSITION.unpack_from(run.entries, (offset - run.base_offset) * ENTRY_BYTES)
+        if run is None:
+            return []
+        if run is self._newest:
+            return [run]
+        begin = run.position_of(offset)
         count, size = run.end_offset - offset, run.position + run.stored.size_bytes - begin
         if count >= record_count or size >= size_bytes:
-            return run
+            return [run]
         with self._budget.lock:
             at = bisect.bisect_right(self._ends, offset, self._dropped) + 1
             following = self._runs[at : at + _GATHERED_RUNS]
-        joined = [run]
+        runs = [run]
         for one in following:
-            before = joined[-1]
-            behind = before.position + before.stored.size_bytes
-            if one.base_offset != before.end_offset or one.position != behind:
+            if one.base_offset != run.end_offset or one.position != run.position + run.stored.size_bytes:
                 break
-            joined.append(one)
+            runs.append(one)
+            run = one
             count += one.end_offset - one.base_offset
             size += one.stored.size_bytes
             if count >= record_count or size >= size_bytes:
                 break
-        if len(joined) == 1:
-            return run
-        pieces = [piece for one in joined for piece in one.stored.pieces]
-        stored = StoredBytes(tuple(pieces), sum(one.stored.size_bytes for one in joined))
-        entries = b"".join([one.entries for one in joined])
-        return TailRun(run.base_offset, joined[-1].end_offset, entries, stored, run.position)
+        return runs
 
     def drop_oldest_locked(self) -> None:
         """Drop the oldest run. Called by the budget, possibly in the writer of another log."""
@@ -194,8 +211,39 @@ class TailCache:
             self._dropped = 0
 
 
-def entries_of(run: TailRun, first_offset: int, count: int) -> "np.ndarray[tuple[int], np.dtype[np.void]]":
+def entries_of(run: TailRun, first_offset: int, count: int) -> Entries:
     """Return the entries of up to `count` records of a run, from an offset on."""
     first = first_offset - run.base_offset
     room = len(run.entries) // ENTRY_BYTES - first
     return np.frombuffer(run.entries, dtype=ENTRY, count=min(count, room), offset=first * ENTRY_BYTES)
+
+
+def joined(runs: Sequence[TailRun]) -> TailRun:
+    """Return adjacent runs of one segment as one. Copies their entries and no record."""
+    if len(runs) == 1:
+        return runs[0]
+    pieces = [piece for one in runs for piece in one.stored.pieces]
+    stored = StoredBytes(tuple(pieces), sum(one.stored.size_bytes for one in runs))
+    entries = b"".join([one.entries for one in runs])
+    return TailRun(runs[0].base_offset, runs[-1].end_offset, entries, stored, runs[0].position)
+
+
+def joined_columns(runs: Sequence[TailRun], offset: int, count: int) -> Columns:
+    """Return the entries and the data of `count` records from an offset on of adjacent runs of one segment."""
+    run = joined(runs)
+    entries = entries_of(run, offset, count)
+    return entries, *run.data_of(entries)
+
+
+def fitting_count(runs: Sequence[TailRun], offset: int, max_records: int, max_bytes: int) -> int:
+    """Return how many records from an offset on, which is in the first of these adjacent runs, are within the limits;
+    at least one. All runs but the last are within them, as `TailCache.gather` returns them."""
+    begin, last = runs[0], runs[-1]
+    count = min(last.end_offset - offset, max_records)
+    if last.position + last.stored.size_bytes - begin.position > max_bytes:
+        first = max(offset, last.base_offset)
+        before = first - offset
+        room_bytes = max_bytes - (last.position_of(first) - begin.position_of(offset))
+        ends = np.cumsum(entries_of(last, first, count - before)["length"], dtype=np.int64)
+        count = max(1, before + int(np.searchsorted(ends, room_bytes, side="right")))
+    return count

@@ -3,12 +3,22 @@
 import threading
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from timestone.kernel.entries import ENTRY, ENTRY_BYTES
 from timestone.reading.stored_bytes import StoredBytes
-from timestone.reading.tail_cache import TailBudget, TailCache, TailRun, entries_of
+from timestone.reading.tail_cache import (
+    TailBudget,
+    TailCache,
+    TailRun,
+    entries_of,
+    fitting_count,
+    joined,
+    joined_columns,
+)
+from timestone.record import Record
 
 
 def run(base_offset: int, count: int, payload_bytes: int = 10) -> TailRun:
@@ -171,8 +181,7 @@ def test_runs_are_gathered_up_to_the_limits_and_to_the_end_of_their_segment() ->
         at += 10
 
     def gathered(offset: int, records: int, size: int) -> tuple[int, int, bytes]:
-        found = tail.gather(offset, records, size)
-        assert found is not None
+        found = joined(tail.gather(offset, records, size))
         assert len(found.entries) == (found.end_offset - found.base_offset) * ENTRY_BYTES
         return found.base_offset, found.end_offset, found.stored.joined()
 
@@ -184,4 +193,43 @@ def test_runs_are_gathered_up_to_the_limits_and_to_the_end_of_their_segment() ->
     assert gathered(3, 100, 1000)[:2] == (2, 16), "positions restart in the next segment"
     assert gathered(17, 100, 1000)[:2] == (16, 20)
     assert gathered(19, 100, 1000)[:2] == (18, 20)
-    assert tail.gather(20, 1, 1) is None
+    assert tail.gather(20, 1, 1) == []
+
+
+def test_adjacent_runs_give_as_many_records_as_the_limits_allow() -> None:
+    runs = []
+    for base, count in ((0, 3), (3, 4), (7, 1)):
+        entries = np.zeros(count, dtype=ENTRY)
+        entries["position"], entries["length"] = 10 * np.arange(base, base + count), 10
+        stored = StoredBytes((bytes(10 * count),), 10 * count)
+        runs.append(TailRun(base, base + count, entries.tobytes(), stored, 10 * base))
+
+    def fitting(offset: int, records: int, size: int) -> int:
+        found = fitting_count(runs, offset, records, size)
+        entries, data, position = joined_columns(runs, offset, found)
+        assert len(entries) == found
+        assert entries["position"][0] - position < len(data if isinstance(data, bytes) else data())
+        return found
+
+    assert [fitting(0, 99, 1000), fitting(2, 99, 1000)] == [8, 6]
+    assert [fitting(0, 8, 79), fitting(0, 8, 80)] == [7, 8], (
+        "the last run is left out if its record does not fit"
+    )
+    assert [fitting(2, 8, 59), fitting(2, 8, 60)] == [5, 6], "what lies in front of the offset does not count"
+    assert fitting_count(runs[:1], 1, 9, 1) == 1, "at least one"
+
+
+@pytest.mark.parametrize("pieces", [1, 3])
+def test_run_gives_single_records_wherever_their_bytes_lie(pieces: int) -> None:
+    entries = np.zeros(3, dtype=ENTRY)
+    entries["position"], entries["length"], entries["topic"] = [50, 52, 52], [2, 0, 3], [0, 1, 7]
+    entries["timestamp_us"] = [5, 6, 7]
+    stored = StoredBytes((b"ab", b"", b"cde") if pieces == 3 else (b"abcde",), 5)
+    one = TailRun(100, 103, entries.tobytes(), stored, 50)
+    assert [one.record(offset, ["t", None]) for offset in (100, 101, 102)] == [
+        Record(100, 5, "t", b"ab"),
+        Record(101, 6, None, b""),
+        Record(102, 7, None, b"cde"),
+    ]
+    entries["header_length"] = 1
+    assert TailRun(100, 103, entries.tobytes(), stored, 50).record(100, ["t"]) is None

@@ -182,7 +182,7 @@ def test_deletion_between_the_range_check_and_the_read_raises(
     for _ in range(9):
         log.append(bytes(1000), topic="t")
     wait_for_seals(log)
-    monkeypatch.setattr(log, "_gathered", lambda offset, records, size: None)
+    monkeypatch.setattr(log, "_gathered", lambda offset, records, size: [])
     check = log._check
 
     def check_and_delete(offset: int, end: int) -> None:
@@ -203,7 +203,7 @@ def test_deletion_of_all_segments_during_a_read_raises(
     place.fill(log, 8)
     place.seal(log)
     place.clock.advance(2 * HOUR_MS)
-    monkeypatch.setattr(log, "_gathered", lambda offset, records, size: None)
+    monkeypatch.setattr(log, "_gathered", lambda offset, records, size: [])
     check = log._check
 
     def check_and_delete(offset: int, end: int) -> None:
