@@ -5,6 +5,7 @@ import logging
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, ClassVar
 
 from mqtt_front import client_list
@@ -155,6 +156,7 @@ class MqttFront:
         logs = [self._store.log(name) for name in names]
         for log in logs:
             _check_room(settings, log.name, log.config)
+            log.config_checks.append(partial(_check_room, settings, log.name))
         routes = [(route.filter, names.index(route.log)) for route in settings.routes]
         shares = Shares(settings.user_share_percent, users=settings.knows_users)
         own = [one for one in self._store.log_names(server=True) if is_server_log(one[0])]

@@ -6,7 +6,7 @@ and the parked readers; held for microseconds, the only one that an event loop w
 
 import logging
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -76,6 +76,8 @@ class Log(ReadableLog):
     ) -> None:
         super().__init__(folder, topics, store)
         self.config = config
+        self.config_checks: list[Callable[[LogConfig], None]] = []
+        """Raise ValueError for settings that a user of the log, such as a front, could not work with."""
         self._store = store
         self._topic_names = topics.by_id
         place = LogPlace(store.files, folder, self.id, store.boot_id, store.open_segments, store.now_us)
@@ -409,11 +411,19 @@ class Log(ReadableLog):
         # The lock covers the catalogue too, where recovery may be noting an offset beside the settings.
         with self._end.lock:
             self.check_open()
-            config = with_settings(self.config, settings)
+            config = self.checked_config(settings)
             self._store.remember(self, config)
             self.config = config
             self._active_segment.configure(config)
         self.expect_upkeep()
+        return config
+
+    def checked_config(self, settings: Mapping[str, Any]) -> LogConfig:
+        """Return the settings of this log with some changed, and change nothing. Raises ValueError or TypeError for an
+        invalid setting, and for one that `config_checks` refuses."""
+        config = with_settings(self.config, settings)
+        for check in self.config_checks:
+            check(config)
         return config
 
     def expect_upkeep(self) -> None:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from timestone.config import LogConfig, with_settings
+from timestone.config import LogConfig
 from timestone.errors import TimestoneError, UnknownLog
 from timestone.fronts import Administered
 from timestone.log import Log
@@ -111,7 +111,7 @@ class Actions:
         logs = [self._log(one) for one in wanted]
         for log in logs:
             try:
-                with_settings(log.config, settings)  # for all of them, before the first is changed
+                log.checked_config(settings)  # for all of them, before the first is changed
             except (ValueError, TypeError) as error:
                 raise InvalidRequest(str(error)) from None
         before = [log.config for log in logs]

@@ -66,12 +66,22 @@ def test_help_of_each_command_has_examples(name: str, capsys: pytest.CaptureFixt
     assert "\nExamples:\n" in capsys.readouterr().out
 
 
+def imported_by(option: str) -> set[str]:
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", *COMMAND[1:], option], capture_output=True, check=True
+    )
+    return {line.rpartition(b"|")[2].strip().decode() for line in done.stderr.splitlines()}
+
+
+def test_version_imports_kernels_and_no_server() -> None:
+    imported = imported_by("--version")
+    assert {"timestone.kernel.loops", "mqtt_front.codec.scan"} <= imported
+    assert not imported & {"mqtt_front.front", "asyncio", "ssl", "rich", "pyarrow"}
+
+
 def test_help_imports_nothing_that_only_commands_need() -> None:
     """It answers within 40 ms of a bare Python (`timestone bench startup` measures it)."""
-    done = subprocess.run(
-        [sys.executable, "-X", "importtime", *COMMAND[1:], "--help"], capture_output=True, check=True
-    )
-    imported = {line.rpartition(b"|")[2].strip().decode() for line in done.stderr.splitlines()}
+    imported = imported_by("--help")
     assert "timestone_cli.group" in imported
     assert not imported & {
         "timestone",

@@ -75,6 +75,17 @@ def test_configure_changes_no_log_when_one_of_them_is_not_there(server: MqttServ
     assert server.store.log("mqtt").config.retention_ms == 0
 
 
+def test_configure_refuses_what_the_front_would_not_start_with(server: MqttServer) -> None:
+    before = server.store.log("mqtt").config
+    with pytest.raises(
+        InvalidRequest, match=r"invalid record_bytes of log mqtt: expected at least \d+ \(packet"
+    ):
+        run(server, "configure", logs=[["mqtt", 0]], settings={"record_bytes": 1000})
+    with pytest.raises(ValueError, match="invalid record_bytes of log mqtt"):
+        server.store.log("mqtt").configure(record_bytes=1000)
+    assert server.store.log("mqtt").config == before
+
+
 @pytest.mark.parametrize(
     ("request_", "arguments"),
     [
