@@ -11,7 +11,7 @@ from .interruption import interruptible
 
 @contextmanager
 def working_directory(parent: Path) -> Iterator[Path]:
-    """A new directory that is deleted afterwards, however the benchmark ends; SIGTERM ends it like Ctrl-C. Raises
+    """Yield a new directory that is deleted afterwards, however the benchmark ends; SIGTERM ends it like Ctrl-C. Raises
     BenchmarkError if `parent` does not exist."""
     if not parent.is_dir():
         raise BenchmarkError(f"{parent} is not a directory")

@@ -30,7 +30,7 @@ from .windows import all_averages
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """What a batch is computed from."""
+    """Input of a batch."""
 
     number: int
     state: State

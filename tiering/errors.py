@@ -25,7 +25,7 @@ class ObjectMissing(BucketError):
 
 
 class ObjectExists(BucketError):
-    """There is an object of this name already, and the call was to make it."""
+    """The object to create exists already."""
 
 
 class UnfitBucket(TieringError):

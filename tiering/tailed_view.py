@@ -67,7 +67,7 @@ class TailedView(StoreView):
         return f"{self.bucket.url} and {self.path}"
 
     def fetch_status(self) -> FetchStatus:
-        """What was fetched of segments, and what is in the cache."""
+        """Counters of fetched segments, and the contents of the cache."""
         return self._fetched.status()
 
     def close(self) -> None:

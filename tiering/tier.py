@@ -85,19 +85,19 @@ class StoreTier:
 
     @property
     def url(self) -> str:
-        """Where the segments go: without credentials."""
+        """Address of the bucket, without credentials."""
         return self._uploader.bucket.url
 
     def status(self) -> UploadStatus:
-        """What it does now, and has done since it began."""
+        """Return the state of the uploader, and its counters since it began."""
         return self._uploader.status()
 
     def log_status(self) -> list[LogStatus]:
-        """How far each log is in the bucket."""
+        """Return how far each log is uploaded."""
         return self._uploader.log_status()
 
     def fetch_status(self) -> FetchStatus:
-        """What readers have fetched from the bucket, and what of it is on the local disk."""
+        """Return the counters of segments fetched from the bucket, and those that are on the local disk."""
         return FetchStatus() if self._fetched is None else self._fetched.status()
 
     def _attach_known(self) -> None:

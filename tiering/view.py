@@ -89,7 +89,7 @@ class BucketView(StoreView):
         return self.bucket.url
 
     def fetch_status(self) -> FetchStatus:
-        """What was fetched of segments, and what is in the cache."""
+        """Counters of fetched segments, and the contents of the cache."""
         return self.fetched.status()
 
     def _listed(self) -> list[tuple[str, int]]:
@@ -97,8 +97,8 @@ class BucketView(StoreView):
         return listed_logs(self.bucket)
 
     def log_as_of(self, name: str, partition: int, state: str | None) -> LogView:
-        """A log by the manifest that `LogView.state` named, without a listing; by the newest one when it has been
-        deleted. Raises what `log` does."""
+        """Return a log as of the manifest that `LogView.state` named, without a listing; as of the newest one if that
+        was deleted. Raises what `log` does."""
         self._check_open()
         if state is None:
             return self.log(name, partition)
@@ -218,7 +218,7 @@ class BucketLog(LogView):
         self._open_records.clear()
 
     def _moved_on(self, segment_list: SegmentList, offset: int | None, error: FileNotFoundError) -> NoReturn:
-        """A fetched file was removed by another program."""
+        """Handle a fetched file that another program removed."""
         if offset is None:
             offset = self.start_offset
         following = segment_list.locate(offset)

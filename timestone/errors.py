@@ -83,8 +83,8 @@ class NotAStore(TimestoneError):
 
 
 class ReaderInUse(TimestoneError):
-    """This process has an open reader of that name on that log; two would overwrite each other's offset. Close the
-    other one or use another name."""
+    """Another reader of that name is open on that log in this process; two would overwrite each other's offset. Close
+    it one or use another name."""
 
     def __init__(self, log: str, name: str) -> None:
         super().__init__(f"log {log} already has an open reader named {name!r} in this process")

@@ -4,9 +4,8 @@ Appending is done by `LogEnd` (the write lock), waiting and flushing by `LogComm
 `timestone.upkeep`. Locks are always taken in this order: `sync_lock`, `LogEnd.lock`, `wakeups.lock` (the published end
 and the parked readers; held for microseconds, the only one that an event loop waits for)."""
 
-import logging
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,7 +23,7 @@ from timestone.readable import ReadableLog
 from timestone.reading.named_readers import ReaderStore
 from timestone.reading.segment_list import SegmentList
 from timestone.reading.tail_cache import TailBudget, TailCache, TailRun
-from timestone.reading.wakeups import Waiter
+from timestone.reading.wakeups import wake
 from timestone.record import as_bytes, encode_headers, user_headers
 from timestone.recovery.deferred_seals import DeferredSeals
 from timestone.segment import Segment
@@ -37,7 +36,6 @@ from timestone.writing.active_segment import ActiveSegment, ClosedSegment, LogPl
 from timestone.writing.log_end import LogEnd
 from timestone.writing.write_batch import Data, WriteBatch
 
-_LOGGER = logging.getLogger("timestone")
 _LEVELS = {level.value: level for level in Ack}
 _MEMORY = Ack.MEMORY
 """Used for each append: access to a global name is faster than access to a member of an enumeration."""
@@ -56,8 +54,7 @@ class LogOwner(UpkeptStore, ReaderStore, Protocol):
 
 
 class Log(ReadableLog):
-    """One partition of a log in an open store. Made by `Store.log`; every method may be called by any
-    thread."""
+    """One partition of a log in an open store. Made by `Store.log`; any thread may call every method."""
 
     def __init__(
         self,
@@ -77,7 +74,7 @@ class Log(ReadableLog):
         super().__init__(folder, topics, store)
         self.config = config
         self.config_checks: list[Callable[[LogConfig], None]] = []
-        """Raise ValueError for settings that a user of the log, such as a front, could not work with."""
+        """Raise ValueError for settings that a user of the log could not work with, such as a front."""
         self._store = store
         self._topic_names = topics.by_id
         place = LogPlace(store.files, folder, self.id, store.boot_id, store.open_segments, store.now_us)
@@ -208,7 +205,7 @@ class Log(ReadableLog):
             level = self._store.config.ack if ack is None else _LEVELS.get(ack) or Ack(ack)
         if level is _MEMORY:
             raise ValueError(
-                "invalid ack 'memory': expected 'written' or 'synced', since a record has no offset earlier; use submit"
+                "invalid ack 'memory': expected 'written' or 'synced'; use submit, which returns no offset"
             )
         if self._closed:
             self.check_open()  # without the lock: at the exit of the interpreter a stopped thread may hold it
@@ -302,7 +299,7 @@ class Log(ReadableLog):
             self._commit.close(self._closed_error())
         finally:
             self._closed = True
-            _wake(self.wakeups.wake_all(self._end_offset))
+            wake(self.wakeups.wake_all(self._end_offset))
 
     def delete(self, note: Callable[[], None]) -> None:
         """Close the log for good once `note` has returned, which makes the deletion durable; wake all parked readers
@@ -312,7 +309,7 @@ class Log(ReadableLog):
             self._closed = True
             self._start_offset = self._end_offset
             self._history = None
-        _wake(self.wakeups.wake_all(self._end_offset))
+        wake(self.wakeups.wake_all(self._end_offset))
         for segment in segments:
             self._store.open_segments.forget(segment)
         self.compression.close()
@@ -346,12 +343,12 @@ class Log(ReadableLog):
             growing.count = end_offset - growing.base_offset
             woken = wakeups.published(run.base_offset, write_batch.topic_ids) if wakeups.parked else ()
         if woken:
-            _wake(woken)
+            wake(woken)
 
     def tail_lost(self) -> None:
         """Drop the tail cache; the newest records are read from the files again."""
         self._tail = TailCache(self._store.tail_budget)
-        _wake(self.wakeups.wake_all(self._end_offset))
+        wake(self.wakeups.wake_all(self._end_offset))
 
     def segment_rolled(self) -> None:
         """Have a rolled segment sealed in the background."""
@@ -419,8 +416,7 @@ class Log(ReadableLog):
         return config
 
     def checked_config(self, settings: Mapping[str, Any]) -> LogConfig:
-        """Return the settings of this log with some changed, and change nothing. Raises ValueError or TypeError for an
-        invalid setting, and for one that `config_checks` refuses."""
+        """Return the settings with some changed, without effect. Raises ValueError, TypeError for an invalid one."""
         config = with_settings(self.config, settings)
         for check in self.config_checks:
             check(config)
@@ -459,7 +455,7 @@ class Log(ReadableLog):
 
     @property
     def growing_base(self) -> int | None:
-        """The base offset of the growing segment; None when there is none with a record."""
+        """The base offset of the growing segment; None if there is none with a record."""
         return self._active_segment.growing_base
 
     @property
@@ -498,13 +494,3 @@ class Log(ReadableLog):
     def _moved_on(self, segment_list: SegmentList, offset: int | None, error: FileNotFoundError) -> None:
         self.rewrites.settle()
         super()._moved_on(segment_list, offset, error)
-
-
-def _wake(woken: Iterable[tuple[Waiter, int]]) -> None:
-    for waiter, first_offset in woken:
-        try:
-            waiter.wake(first_offset)
-        except Exception:
-            # The append has happened and other readers wait: an error of one reader's callback concerns that reader
-            # alone.
-            _LOGGER.exception("a reader could not be woken")

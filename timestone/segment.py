@@ -308,13 +308,13 @@ class Segment:
             records.close()
 
     def pair(self) -> OpenPair:
-        """The open files, with an entry for each published record. Raises OffsetsLost when the index file is too short
-        for that."""
+        """Return the open files, with an entry for each published record. Raises OffsetsLost when the index file is too
+        short for that."""
         return self._pair_for(self.count - 1)
 
     def _pair_for(self, ordinal: int) -> OpenPair:
-        """The open files, with the entry of a published record. Raises OffsetsLost when the index file ends before
-        it."""
+        """Return the open files, with the entry of a published record. Raises OffsetsLost when the index file ends
+        before it."""
         pair = self._opened()
         if pair.entry_room <= ordinal:
             why = "the index file ends before them"
@@ -322,7 +322,7 @@ class Segment:
         return pair
 
     def _opened(self) -> OpenPair:
-        """The open files, with room for the published records unless the index file is shorter than it was."""
+        """Return the open files, with room for the published records unless the index file is shorter than it was."""
         pair, room = self._pair, self.count
         if pair is None or pair.entry_room < room:
             with self._lock:

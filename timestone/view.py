@@ -100,7 +100,7 @@ class StoreView:
         return listed_logs(self.files, self.path, self._is_made)
 
     def log_as_of(self, name: str, partition: int, state: str | None) -> "LogView":
-        """A log as of a state that `LogView.state` gave, where it is kept; else as it is now."""
+        """Return a log as of a state from `LogView.state` if it is kept, else as it is now."""
         return self.log(name, partition)
 
     def log(self, name: str, partition: int = 0) -> "LogView":

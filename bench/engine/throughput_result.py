@@ -32,7 +32,7 @@ class Row:
     call_us: Mapping[str, float]
 
     def to_json(self) -> dict[str, Any]:
-        """The row under the names of its fields."""
+        """Return the row under the names of its fields."""
         return {
             "name": self.name,
             "peer": self.peer,

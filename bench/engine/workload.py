@@ -26,7 +26,7 @@ class Workload:
         return Workload(self.record_bytes, min(self.count, count))
 
     def chunks(self, size: int) -> Iterator[list[bytes]]:
-        """All records in lists of `size`; the last one may be shorter."""
+        """Yield all records in lists of `size`; the last one may be shorter."""
         pool = self._pool(size)
         for start in range(0, self.count, size):
             begin = start % len(pool)

@@ -150,7 +150,7 @@ def _statuses(where: str, endpoint: str | None, region: str | None) -> list[Buck
 def _buckets(
     where: str, endpoint: str | None, region: str | None
 ) -> Iterator[tuple[StoreView | None, list[Bucket]]]:
-    """The bucket of a URL; or a view of a store, and the buckets that it has uploaded to."""
+    """Yield the bucket of a URL; or a view of a store, and the buckets that it has uploaded to."""
     if is_url(where):
         yield None, [bucket_at(where, endpoint, region)]
         return

@@ -37,8 +37,8 @@ def bucket_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def bucket_starts(store: Path) -> Callable[[int, str, int], int | None]:
-    """Where the history of a log begins in the bucket of a store, for `inspect_store`. A store whose note of its bucket
-    cannot be used is taken for one without, with a warning."""
+    """Return where the history of each log begins in the bucket of a store, for `inspect_store`. If the note of the
+    bucket cannot be used, the store counts as one without a bucket, with a warning."""
     if (store / "tier").exists():
         # Not at the top: a store without a bucket is inspected without all of this.
         from timestone_tiering.reading import local_view  # noqa: PLC0415
@@ -51,7 +51,7 @@ def bucket_starts(store: Path) -> Callable[[int, str, int], int | None]:
 
 
 def bucket_at(url: str, endpoint: str | None, region: str | None) -> Bucket:
-    """The bucket of a URL. Raises UsageError for a URL or an option that is not valid."""
+    """Return the bucket of a URL. Raises UsageError for an invalid URL or option."""
     try:
         if endpoint is not None:
             check_endpoint(endpoint)

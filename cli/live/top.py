@@ -46,7 +46,7 @@ _OTHER_LINES = 5
 
 
 class Look(NamedTuple):
-    """What a server has counted by some time."""
+    """Counters of a server at a moment."""
 
     at_s: float
     status: dict[str, Any]

@@ -38,7 +38,7 @@ _KIB = 1024
 
 
 class _Change(NamedTuple):
-    """What changed between two samples, or from the start of the server to its first one."""
+    """Change between two samples, or from the start of the server to its first one."""
 
     end_us: int
     passed_us: int

@@ -163,7 +163,7 @@ class _Departed:
         self._done(reason == 0)
 
     def has_received(self, acknowledgement: bytes) -> bool:
-        """A will is published once."""
+        """Return False: a will is published once."""
         return True
 
     def refuse(self, message: str) -> None:

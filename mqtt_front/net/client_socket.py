@@ -29,7 +29,7 @@ class Hold(enum.Flag):
 
 
 class Traffic(NamedTuple):
-    """What a connection has received and sent."""
+    """Counts of what a connection has received and sent."""
 
     publishes_received: int = 0
     deliveries_sent: int = 0

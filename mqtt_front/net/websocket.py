@@ -154,7 +154,7 @@ class WebSocketAdapter(StreamAdapter):
         self._end_link(words)
 
     def _finish(self) -> None:
-        """The client closes, or broke the protocol: the library has answered already."""
+        """Stop reading: the client closes, or broke the protocol; the library has answered already."""
         fault = self._protocol.parser_exc
         self._end_link(f"it breaks the WebSocket protocol: {fault}" if fault is not None else None)
 

@@ -18,15 +18,15 @@ class Shares:
         self.users = users
 
     def owner(self, session_key: str) -> str:
-        """The owner of what a session takes: U+0000 and the user, or for anonymous clients the empty string; on a
-        server without logins the client id."""
+        """Return the owner of a session: U+0000 and the user, or for anonymous clients the empty string; on a server
+        without logins the client id."""
         client_id, separator, user = session_key.partition("\0")
         if separator:
             return separator + user
         return "" if self.users else client_id
 
     def of(self, limit: int) -> int:
-        """The part of a limit that one owner may have: at least 1."""
+        """Return the part of a limit that one owner may have: at least 1."""
         return max(1, limit * self.percent // 100)
 
     def describe(self, setting: str, limit: int) -> str:
@@ -48,7 +48,7 @@ class Tally:
         return self._of.get(owner, 0)
 
     def add(self, owner: str, amount: int = 1) -> None:
-        """An owner has more by `amount`, or less."""
+        """Add `amount`, which may be negative, to the part of an owner."""
         self.total += amount
         self._of[owner] += amount
         if not self._of[owner]:

@@ -35,13 +35,13 @@ class SessionUse:
         self.connections = Tally()
 
     def add(self, key: str, size_bytes: int) -> None:
-        """There is one more session."""
+        """Count a session."""
         owner = self._owner(key)
         self.counts.add(owner)
         self.sizes.add(owner, size_bytes)
 
     def remove(self, key: str, size_bytes: int) -> None:
-        """There is one less."""
+        """Count one session less."""
         owner = self._owner(key)
         self.counts.add(owner, -1)
         self.sizes.add(owner, -size_bytes)
@@ -55,7 +55,7 @@ class SessionUse:
         self.connections.add(self._owner(key), -1)
 
     def resize(self, key: str, size_bytes: int) -> None:
-        """A session has so many more bytes, or less."""
+        """Add to the size of a session; negative to reduce it."""
         self.sizes.add(self._owner(key), size_bytes)
 
     def over(self, key: str, count: int, size_bytes: int) -> tuple[str, str] | None:

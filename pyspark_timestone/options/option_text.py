@@ -81,7 +81,7 @@ class OptionText(dict[str, str]):
         return self.one_of("layout", {"timestone": False, "kafka": True}, default=default)
 
     def path(self) -> Path:
-        """The folder of the store. Raises InvalidOption."""
+        """Return the folder of the store. Raises InvalidOption."""
         if not self.get("path", "").strip():
             instead = f" (instead of {self.ignored[0]})" if self.ignored else ""
             raise InvalidOption(
@@ -90,7 +90,7 @@ class OptionText(dict[str, str]):
         return self.folder("path")
 
     def source(self) -> Path | str:
-        """The folder of the store, or the URL of the bucket that a store uploads to. Raises InvalidOption."""
+        """Return the folder of the store, or the URL of the bucket that a store uploads to. Raises InvalidOption."""
         url = self.get("path", "").strip()
         if "://" not in url or (url.startswith("file:") and not (self.folder("path") / OWNERS).is_dir()):
             return self.path()
@@ -101,7 +101,7 @@ class OptionText(dict[str, str]):
         return url
 
     def folder(self, name: str) -> Path:
-        """A folder that driver and workers can open. Raises InvalidOption."""
+        """Return a folder that driver and workers can open. Raises InvalidOption."""
         path = self[name]
         if "://" in path and not path.startswith("file://"):
             raise InvalidOption(
@@ -126,7 +126,7 @@ class OptionText(dict[str, str]):
             ) from None
 
     def count(self, name: str, *, least: int = 1) -> int | None:
-        """A whole number; None when it is not given. Raises InvalidOption."""
+        """Return a whole number; None if it is not given. Raises InvalidOption."""
         if name not in self:
             return None
         text = self[name].strip()
@@ -137,7 +137,7 @@ class OptionText(dict[str, str]):
         return int(text)
 
     def seconds(self, name: str) -> float | None:
-        """A time above 0, as Spark writes it: `15m`, `500ms`; None when it is not given. Raises InvalidOption."""
+        """Return a time above 0, as Spark writes it: `15m`, `500ms`; None if it is not given. Raises InvalidOption."""
         if name not in self:
             return None
         found = _TIME.fullmatch(self[name])
@@ -170,7 +170,7 @@ class OptionText(dict[str, str]):
         return tuple(word for part in self.get(name, "").split(",") if (word := part.strip()))
 
     def parsed(self, name: str) -> Any:
-        """A JSON value, in which no object has a name twice. Raises InvalidOption."""
+        """Return a JSON value, in which no object has a name twice. Raises InvalidOption."""
         try:
             return json.loads(self[name], object_pairs_hook=_object)
         except (ValueError, RecursionError) as error:

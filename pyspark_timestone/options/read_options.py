@@ -240,7 +240,7 @@ def _pin(texts: OptionText) -> Pin | None:
 
 
 def schema_option(given: Mapping[str, str]) -> StructType | str:
-    """The schema of the columns to read. Raises InvalidOption, MissingRequirement."""
+    """Return the schema of the columns to read. Raises InvalidOption, MissingRequirement."""
     texts = OptionText(given, OPTIONS, REFUSED)
     payload = payload_options(texts)
     columns = _columns(texts, payload)
@@ -253,7 +253,7 @@ def schema_option(given: Mapping[str, str]) -> StructType | str:
 
 
 def _columns(texts: OptionText, payload: PayloadOptions | None) -> tuple[str, ...]:
-    """The columns to read, in order. A decoded payload takes the place of the bytes."""
+    """Return the columns to read, in order. A decoded payload takes the place of the bytes."""
     kafka = texts.kafka_layout()
     if kafka and payload is not None:
         raise InvalidOption(
@@ -349,7 +349,7 @@ def _assigned(texts: OptionText) -> tuple[LogPartition, ...]:
 
 
 def _bound(texts: OptionText, end: str, default: int, *, allowed: tuple[int, ...]) -> Bound:
-    """The strongest of the three options for one end, in Kafka's order."""
+    """Return the strongest of the three options for one end, in Kafka's order."""
     if (name := f"{end}Timestamp") in texts:
         return Bound(default, name, time_us=texts.time_us(name))
     if (name := f"{end}OffsetsByTimestamp") in texts:

@@ -64,13 +64,13 @@ _ERRORS = (ValueError, TypeError, IndexError, KeyError, EOFError, OverflowError,
 
 
 def spark_type(options: PayloadOptions) -> StructType:
-    """The fields of the record. Raises InvalidOption."""
+    """Return the fields of the record. Raises InvalidOption."""
     schema = _schema(options)
     return _struct(schema, {schema["name"]: schema}, ())
 
 
 def payload_format(options: PayloadOptions, type: pa.StructType) -> RowPayload:
-    """The decoder. Raises InvalidOption."""
+    """Return the decoder. Raises InvalidOption."""
     schema = _schema(options)
     finished: Callable[[Any], Row] = _texts if "uuid" in options.schema else lambda row: row
 
@@ -85,7 +85,7 @@ def payload_format(options: PayloadOptions, type: pa.StructType) -> RowPayload:
 
 
 def _texts(value: Any) -> Any:
-    """The value with its UUIDs, wherever they are in it, as text."""
+    """Return the value with its UUIDs, wherever they are in it, as text."""
     if isinstance(value, dict):
         return {name: _texts(one) for name, one in value.items()}
     if isinstance(value, list):
@@ -94,7 +94,7 @@ def _texts(value: Any) -> Any:
 
 
 def _schema(options: PayloadOptions) -> dict[str, Any]:
-    """The schema as fastavro has parsed it: each name is there in full, with its namespace."""
+    """Return the schema as fastavro has parsed it: each name is there in full, with its namespace."""
     try:
         schema: Any = fastavro.parse_schema(json.loads(options.schema))
     except (

@@ -32,7 +32,7 @@ class PayloadColumns:
         self._dead_letters = DeadLetters(options.dead_letters, task) if options.dead_letters else None
 
     def of(self, batch: Batch) -> tuple[Batch, dict[str, pa.Array]]:
-        """The columns for a batch, and the batch: without its bad records, if they go elsewhere.
+        """Return the columns for a batch, and the batch: without its bad records, if they go elsewhere.
 
         Raises BadPayload for the first bad record, when that is what was asked for."""
         if self._format is None:

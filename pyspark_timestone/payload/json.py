@@ -32,7 +32,7 @@ _NANOSECONDS = re.compile(r"couldn't parse:.*\.\d{7,9}(?!\d)")
 
 
 def spark_type(options: PayloadOptions) -> StructType | str:
-    """The fields: Spark's DDL as it is, for Spark to read, or the JSON of a StructType. Raises InvalidOption."""
+    """Return the fields: Spark's DDL as it is, for Spark to read, or the JSON of a StructType. Raises InvalidOption."""
     try:
         if options.schema.startswith("{"):
             return StructType.fromJson(json.loads(options.schema))
@@ -46,7 +46,7 @@ def spark_type(options: PayloadOptions) -> StructType | str:
 
 
 def payload_format(options: PayloadOptions, type: pa.StructType) -> "JsonPayload":
-    """The decoder. Raises InvalidOption for types that Arrow does not read from JSON."""
+    """Return the decoder. Raises InvalidOption for types that Arrow does not read from JSON."""
     return JsonPayload(type)
 
 
@@ -81,8 +81,8 @@ class JsonPayload:
     def _pieces(
         self, values: pa.BinaryArray, numbers: npt.NDArray[np.int64], bad: dict[int, str]
     ) -> list[pa.StructArray]:
-        """What can be parsed, in order. Takes out the payload that the parser names, or halves what it does not say,
-        until the bad ones are alone, and notes them."""
+        """Return the rows of the good payloads, in order, and note the bad ones. Takes out the payload that the parser
+        names; where it names none, parses each half."""
         while len(values):
             try:
                 return [self._parse(values)]
@@ -104,7 +104,7 @@ class JsonPayload:
         return []
 
     def _suspect(self, values: pa.BinaryArray, error: Exception) -> tuple[int, str] | None:
-        """The payload in which the parser says that it stopped, and what is wrong with it, if it is the one."""
+        """Return the payload at which the parser stopped, and the reason; None if it is another one."""
         named = _ROW.search(str(error))
         number = int(named[1]) if named else len(values)
         if number >= len(values):
@@ -116,7 +116,8 @@ class JsonPayload:
         return None
 
     def _parse(self, values: pa.BinaryArray) -> pa.StructArray:
-        """The rows of payloads that all begin with a brace. Raises ArrowInvalid or ValueError when one is bad."""
+        """Return the rows of payloads that all begin with a brace. Raises ArrowInvalid or ValueError when one is
+        bad."""
         try:
             return self._parse_as(self._parsed, values)
         except pa.ArrowInvalid as error:
@@ -147,8 +148,8 @@ class JsonPayload:
 
 
 def _parsed(kind: pa.DataType, unit: str) -> pa.DataType:
-    """What Arrow is to parse for a type: a time in `unit`, and a date as one, because of a date it knows only the
-    number."""
+    """Return the type that Arrow parses for a column: a time in `unit`, and a date as one, because of a date it knows
+    only the number."""
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(_parsed(field.type, unit)) for field in kind])
     if pa.types.is_list(kind):

@@ -49,12 +49,12 @@ _PLAIN: dict[int, DataType] = {
 
 
 def spark_type(options: PayloadOptions) -> StructType:
-    """The fields of the message. Raises InvalidOption."""
+    """Return the fields of the message. Raises InvalidOption."""
     return _struct(_descriptor(options), ())
 
 
 def payload_format(options: PayloadOptions, type: pa.StructType) -> RowPayload:
-    """The decoder. Raises InvalidOption."""
+    """Return the decoder. Raises InvalidOption."""
     descriptor = _descriptor(options)
     message, read = GetMessageClass(descriptor), _reader(descriptor)
 
@@ -120,7 +120,7 @@ def _is_map(field: FieldDescriptor) -> bool:
 
 
 def _reader(message: Descriptor) -> Callable[[Any], Row]:
-    """A function from messages to rows; made once, so that no message asks its descriptor anything."""
+    """Return a function from messages to rows; made once, so that no message asks its descriptor anything."""
     plan = [(field.name, field.has_presence, _value_reader(field)) for field in message.fields]
 
     def read(value: Any) -> Row:

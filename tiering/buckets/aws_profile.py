@@ -23,8 +23,8 @@ _IN_THE_ENVIRONMENT = (
 
 
 def s3_settings(environment: Mapping[str, str]) -> dict[str, Any]:
-    """What obstore's S3 store has to be given beside what it reads itself. Raises TieringError for a profile that was
-    asked for and is not there."""
+    """Return the settings of obstore's S3 store that it does not read itself. Raises TieringError for a profile that
+    was asked for and is not there."""
     settings: dict[str, Any] = {}
     if endpoint := environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL"):
         settings["endpoint"] = endpoint
@@ -52,7 +52,7 @@ def _credentials(environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _profile(environment: Mapping[str, str]) -> dict[str, str]:
-    """The settings of the profile in both files; that of the keys has the last word."""
+    """Return the settings of the profile from both files; the file of the keys takes precedence."""
     home = Path(environment.get("HOME", "~")).expanduser()
     name = _profile_name(environment)
     found: dict[str, str] = {}

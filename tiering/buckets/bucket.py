@@ -12,7 +12,7 @@ PIECE_BYTES = 1 << 20
 
 
 class ObjectFacts(NamedTuple):
-    """What a listing or a HEAD says of an object."""
+    """Facts of an object from a listing or a HEAD request."""
 
     name: str
     size_bytes: int
@@ -27,7 +27,7 @@ class Bucket(Protocol):
 
     @property
     def url(self) -> str:
-        """Where it is, for people: without credentials."""
+        """Address for messages, without credentials."""
 
     def create(self, name: str, data: bytes) -> str | None:
         """Make an object and return its entity tag; of several callers with one name, one wins. Complete and durable
@@ -38,20 +38,21 @@ class Bucket(Protocol):
         durable or not at all; what `pieces` raises passes through."""
 
     def read(self, name: str) -> bytes:
-        """All of an object. Raises ObjectMissing."""
+        """Return all of an object. Raises ObjectMissing."""
 
     def read_range(self, name: str, start: int, length_bytes: int) -> bytes:
-        """A piece of an object, at least one byte long. Raises ObjectMissing."""
+        """Return a piece of an object, at least one byte long. Raises ObjectMissing."""
 
     def head(self, name: str) -> ObjectFacts:
-        """What there is to know of an object without reading it. Raises ObjectMissing."""
+        """Return the facts of an object without reading it. Raises ObjectMissing."""
 
     def objects(self, prefix: str, *, after: str = "") -> Iterator[ObjectFacts]:
-        """The objects whose names begin with a prefix that ends at a slash, in the order of their names, from the
+        """Yield the objects whose names begin with a prefix that ends at a slash, in the order of their names, from the
         first behind the name `after` on."""
 
     def prefixes(self, prefix: str) -> list[str]:
-        """The beginnings of names up to the next slash behind a prefix that ends at a slash, or is empty; sorted."""
+        """Return the beginnings of names up to the next slash behind a prefix that ends at a slash, or is empty;
+        sorted."""
 
     def delete(self, names: Sequence[str]) -> None:
         """Delete objects; one that is not there counts as deleted."""

@@ -13,7 +13,7 @@ SCHEMES = frozenset({"s3", "s3a", "gs", "az", "azure", "abfs", "abfss"})
 
 
 def is_url(text: str) -> bool:
-    """Is a text a URL, valid or not, and not the path of a store?"""
+    """Return whether a text is a URL, valid or not, rather than the path of a store."""
     return "://" in text
 
 
@@ -46,7 +46,7 @@ def check_endpoint(endpoint: str) -> None:
 
 
 def open_bucket(url: str, *, endpoint: str | None = None, region: str | None = None) -> Bucket:
-    """The bucket of a URL; nothing is asked of it yet. Raises TieringError for a URL or setting that is not valid."""
+    """Return the bucket of a URL, without a request to it. Raises TieringError for an invalid URL or setting."""
     check_url(url)
     parts = urlsplit(url)
     if parts.scheme == "file":

@@ -105,7 +105,7 @@ class FolderBucket:
                 yield str(inner / file)
 
     def _written(self, path: Path, pieces: Iterable[bytes]) -> Path:
-        """A flushed file with these bytes beside the path."""
+        """Return a flushed file with these bytes beside the path."""
         temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}{TEMPORARY_SUFFIX}")
         with _told():
             self._files.make_directories(path.parent)

@@ -168,7 +168,7 @@ def _failure(url: str, error: Exception) -> BucketError:
 
 
 def _reason(error: Exception) -> str:
-    """What obstore says in a line, without queries of addresses and numbers of requests."""
+    """Return the error of obstore as one line, without the queries of addresses and the numbers of requests."""
     text = _QUERY.sub(r"\g<address>", str(error).partition("\n\n")[0].replace("\n", " "))
     answer = _ANSWER_TEXT.search(text)
     return f"{text[: answer.start()].rstrip(': ')}: {answer['code']}: {answer['message']}" if answer else text

@@ -16,8 +16,8 @@ PROBES = "probe/"
 
 
 def unused_objects(objects: LogObjects, *, before_us: int) -> list[ObjectFacts]:
-    """The objects of a log that were made before this time, and that no manifest names which was the newest at this
-    time or later; the manifests among them first.
+    """Return the objects of a log that were made before this time, and that no manifest names which was the newest at
+    this time or later; the manifests among them first.
 
     Raises DamagedObject, UnsupportedFormat when one of those manifests cannot be read: nothing is known to be unused
     then. BucketError."""
@@ -50,7 +50,7 @@ def unused_objects(objects: LogObjects, *, before_us: int) -> list[ObjectFacts]:
 
 
 def unused_probes(bucket: Bucket, *, before_us: int) -> list[ObjectFacts]:
-    """What killed starts have left of their checks. Raises BucketError."""
+    """Return the objects that the checks of killed starts have left. Raises BucketError."""
     return [one for one in bucket.objects(PROBES) if one.modified_us < before_us]
 
 
@@ -60,8 +60,8 @@ def delete_objects(bucket: Bucket, objects: Iterable[ObjectFacts]) -> None:
 
 
 def _kept(manifests: Sequence[tuple[Version, int]], before_us: int) -> list[Version]:
-    """The newest manifest, and those that were the newest until this time or later; in order. manifests: with the
-    times when they were made."""
+    """Return the newest manifest, and those that were the newest until this time or later; in order. manifests: with
+    the times when they were made."""
     kept = []
     replaced_us: int | None = None
     for version, modified_us in reversed(manifests):
@@ -72,7 +72,7 @@ def _kept(manifests: Sequence[tuple[Version, int]], before_us: int) -> list[Vers
 
 
 def _named(objects: LogObjects, manifest: Manifest) -> Iterator[str]:
-    """The names of all objects that a manifest and its chapters name, without segments that it has dropped."""
+    """Yield the names of all objects that a manifest and its chapters name, without segments that it has dropped."""
     yield from (objects.name_of(one) for one in manifest.objects())
     for segment in objects.segments(manifest):
         yield objects.name_of(segment.segment)

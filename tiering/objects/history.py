@@ -29,7 +29,7 @@ class LogHistory(NamedTuple):
 
 
 def log_places(bucket: Bucket) -> list[LogPlace]:
-    """The logs that have objects in a bucket, sorted by name, partition and id. Raises BucketError."""
+    """Return the logs that have objects in a bucket, sorted by name, partition and id. Raises BucketError."""
     with ThreadPoolExecutor(_LISTINGS_AT_ONCE) as pool:
         listings = list(pool.map(bucket.prefixes, bucket.prefixes("")))
     found = [place for listing in listings for one in listing if (place := LogPlace.parse(one)) is not None]
@@ -37,8 +37,8 @@ def log_places(bucket: Bucket) -> list[LogPlace]:
 
 
 def log_histories(bucket: Bucket, chosen: Collection[str] = ()) -> list[LogHistory]:
-    """The logs that have a manifest, sorted by name and partition. Of logs that were deleted and made again under one
-    name, the one made last.
+    """Return the logs that have a manifest, sorted by name and partition. Of logs that were deleted and made again
+    under one name, the one made last.
 
     chosen: names of logs, or of single partitions (`telemetry-0`); all when it is empty. Raises NoHistory when there is
     none or one that was chosen is missing, DamagedObject, UnsupportedFormat, BucketError."""
@@ -79,11 +79,11 @@ def listed_logs(bucket: Bucket) -> list[tuple[str, int]]:
 
 
 def identity_of(manifest: Manifest) -> LogIdentity:
-    """The identity of a log, as its topic dictionary begins with it."""
+    """Return the identity of a log, as its topic dictionary begins with it."""
     place = manifest.place
     return LogIdentity(place.log_id, place.log, place.partition, manifest.created_us)
 
 
 def topic_dictionary(objects: LogObjects, manifest: Manifest) -> bytes:
-    """The topic dictionary of a log, with its header page. Raises DamagedObject, BucketError."""
+    """Return the topic dictionary of a log, with its header page. Raises DamagedObject, BucketError."""
     return identity_of(manifest).encode() + b"".join(objects.read(one.object) for one in manifest.topics)

@@ -34,7 +34,7 @@ _GENERATION = re.compile(r"[0-9-]*-(?P<generation>[0-9]{10})-[0-9a-f]{16}\.[a-z.
 
 
 def short_hash(pieces: Iterable[bytes]) -> str:
-    """The hash of a name: 16 hex digits."""
+    """Return the hash of a name: 16 hex digits."""
     found = blake2b(digest_size=8)
     for piece in pieces:
         found.update(piece)
@@ -42,43 +42,43 @@ def short_hash(pieces: Iterable[bytes]) -> str:
 
 
 def owner_name(generation: int) -> str:
-    """The object with which a store claims a generation."""
+    """Return the object with which a store claims a generation."""
     return f"{OWNERS}{generation:010d}.json"
 
 
 def parse_owner(name: str) -> int | None:
-    """The generation of such an object, or None for another one."""
+    """Return the generation of such an object, or None for another one."""
     match = _OWNER.fullmatch(name)
     return int(match["generation"]) if match else None
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Version:
-    """Which of a log's manifests: the greatest counts."""
+    """Version of a log's manifest: the greatest one is current."""
 
     generation: int
     number: int
 
     @property
     def is_end(self) -> bool:
-        """Does it say that the log was forgotten, instead of naming what it has?"""
+        """Return whether it records that the log was forgotten, instead of naming its objects."""
         return self.number == GENERATION_MOST
 
 
 def version_name(version: Version) -> str:
-    """A version as the names of manifests have it."""
+    """Return a version as the names of manifests have it."""
     return f"{version.generation:010d}-{version.number:010d}"
 
 
 def parse_version(text: str) -> Version:
-    """The version of such a name. Raises ValueError."""
+    """Return the version of such a name. Raises ValueError."""
     generation, _, number = text.partition("-")
     return Version(int(generation), int(number))
 
 
 @dataclass(frozen=True, slots=True)
 class LogPlace:
-    """Where the objects of one log are."""
+    """Place of the objects of one log in a bucket."""
 
     log_id: int
     log: str
@@ -91,7 +91,7 @@ class LogPlace:
 
     @classmethod
     def parse(cls, prefix: str) -> "LogPlace | None":
-        """The log with such a prefix, or None."""
+        """Return the log with such a prefix, or None."""
         match = _LOG.fullmatch(prefix)
         log = names.parse_log_folder(match["folder"]) if match else None
         return cls(int(match["log_id"], 16), *log) if match and log else None
@@ -105,7 +105,7 @@ class LogPlace:
         return f"{self.manifests}{version_name(version)}{MANIFEST_SUFFIX}"
 
     def parse_manifest(self, name: str) -> Version | None:
-        """The version of a manifest by its whole name, or None for another object."""
+        """Return the version of a manifest by its whole name, or None for another object."""
         match = _MANIFEST.fullmatch(name.removeprefix(self.manifests))
         return Version(int(match["generation"]), int(match["number"])) if match else None
 
@@ -114,7 +114,7 @@ class LogPlace:
         return f"{self.prefix}chapters/{stem}{MANIFEST_SUFFIX}"
 
     def segment_stem(self, base: int, end: int, generation: int, index_hash: str) -> str:
-        """The name of a segment and its index without their suffixes. index_hash: `short_hash` of the index."""
+        """Return the name of a segment and its index without their suffixes. index_hash: `short_hash` of the index."""
         return f"{self.prefix}segments/{base:020d}-{end:020d}-{generation:010d}-{index_hash}"
 
     def topics(self, first: int, end: int, generation: int, data: bytes) -> str:
@@ -126,6 +126,7 @@ class LogPlace:
 
 
 def generation_of(name: str) -> int | None:
-    """The generation of the writer of a chapter, segment, index, topics or dictionary; None for another object."""
+    """Return the generation of the writer of a chapter, segment, index, topics or dictionary; None for another
+    object."""
     match = _GENERATION.fullmatch(name.rpartition("/")[2])
     return int(match["generation"]) if match else None

@@ -45,7 +45,7 @@ Scalar = int | str | bool
 
 
 def content_hash(data: bytes = b"") -> "blake2b":
-    """The hash by which a manifest knows the bytes of an object."""
+    """Return the hash by which a manifest knows the bytes of an object."""
     return blake2b(data, digest_size=16)
 
 
@@ -84,7 +84,7 @@ class StoredSegment:
 
     @property
     def size_bytes(self) -> int:
-        """What both objects take."""
+        """Total size of both objects."""
         return self.segment.size_bytes + self.index.size_bytes
 
 
@@ -144,7 +144,7 @@ class Manifest:
 
     @property
     def topic_count(self) -> int:
-        """How many topic ids have their names in the bucket."""
+        """Number of topic ids whose names are in the bucket."""
         return self.topics[-1].end if self.topics else 0
 
     @property
@@ -153,12 +153,12 @@ class Manifest:
 
     @property
     def size_bytes(self) -> int:
-        """What the objects of all its segments take."""
+        """Total size of the objects of all its segments."""
         own = sum(segment.size_bytes for segment in self.segments)
         return own + sum(chapter.size_bytes for chapter in self.chapters)
 
     def objects(self) -> Iterator[StoredObject]:
-        """Each object that it names itself, without those that its chapters name."""
+        """Yield each object that it names itself, without those that its chapters name."""
         for segment in self.segments:
             yield segment.segment
             yield segment.index
@@ -167,7 +167,7 @@ class Manifest:
         yield from (one.object for one in self.chapters)
 
     def starting_at(self, start: int) -> "Manifest":
-        """The same history without what ends at or below an offset."""
+        """Return the same history without what ends at or below an offset."""
         return replace(
             self,
             start=max(self.start, start),
@@ -178,7 +178,7 @@ class Manifest:
         )
 
     def encode(self) -> bytes:
-        """The bytes of the object."""
+        """Return the bytes of the object."""
         return _packed(
             {
                 "format": FORMAT,
@@ -207,7 +207,7 @@ class Manifest:
 
     @classmethod
     def decode(cls, data: bytes, place: LogPlace, version: Version) -> "Manifest":
-        """The manifest of this log and version. Raises DamagedObject, UnsupportedFormat."""
+        """Return the manifest of this log and version. Raises DamagedObject, UnsupportedFormat."""
         name = place.manifest(version)
         return _checked(name, lambda: cls._from(_unpacked(name, data, FORMAT), place, version))
 
@@ -256,7 +256,7 @@ class Manifest:
 
 
 def encode_chapter(segments: Sequence[StoredSegment]) -> bytes:
-    """The bytes of a chapter with these segments."""
+    """Return the bytes of a chapter with these segments."""
     return _packed(
         {
             "format": CHAPTER_FORMAT,
@@ -267,7 +267,7 @@ def encode_chapter(segments: Sequence[StoredSegment]) -> bytes:
 
 
 def decode_chapter(data: bytes, chapter: Chapter, log_id: int) -> tuple[StoredSegment, ...]:
-    """The segments of a chapter. Raises DamagedObject, UnsupportedFormat."""
+    """Return the segments of a chapter. Raises DamagedObject, UnsupportedFormat."""
     name = chapter.object.name
 
     def parsed() -> tuple[StoredSegment, ...]:

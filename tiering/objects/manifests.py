@@ -33,8 +33,8 @@ class LogObjects:
         self._chapters: dict[str, tuple[StoredSegment, ...]] = {}
 
     def newest(self) -> Manifest | None:
-        """The state of the log in the bucket; None when there is none, or the log was forgotten. Raises DamagedObject,
-        UnsupportedFormat, BucketError."""
+        """Return the state of the log in the bucket; None if there is none, or the log was forgotten. Raises
+        DamagedObject, UnsupportedFormat, BucketError."""
         for remaining in reversed(range(_TRIES)):
             version = max(self.versions(), default=None)
             if version is None or version.is_end:
@@ -47,7 +47,7 @@ class LogObjects:
         raise AssertionError("unreachable")
 
     def versions(self, after: Version | None = None) -> Iterator[Version]:
-        """The versions of the manifests that are there, in order. Raises BucketError."""
+        """Yield the versions of the manifests that are there, in order. Raises BucketError."""
         behind = "" if after is None else self.place.manifest(after)
         for facts in self.bucket.objects(self.place.manifests, after=behind):
             if (version := self.place.parse_manifest(facts.name)) is not None:
@@ -73,13 +73,13 @@ class LogObjects:
             self.bucket.create(self.place.manifest(version), empty.encode())
 
     def segments(self, manifest: Manifest) -> list[StoredSegment]:
-        """All segments that a manifest and its chapters name and that end above its start, in order. Raises
+        """Return all segments that a manifest and its chapters name and that end above its start, in order. Raises
         DamagedObject, BucketError."""
         older = [segment for chapter in manifest.chapters for segment in self.chapter(chapter)]
         return [segment for segment in (*older, *manifest.segments) if segment.end > manifest.start]
 
     def chapter(self, chapter: Chapter) -> tuple[StoredSegment, ...]:
-        """The segments that a chapter lists; read once."""
+        """Return the segments that a chapter lists; read once."""
         found = self._chapters.get(chapter.object.name)
         if found is None:
             data = self.read(chapter.object)
@@ -87,12 +87,12 @@ class LogObjects:
         return found
 
     def read(self, stored: StoredObject) -> bytes:
-        """An object of the log as it was uploaded. Raises DamagedObject, BucketError."""
+        """Return an object of the log as it was uploaded. Raises DamagedObject, BucketError."""
         return b"".join(self.pieces(stored))
 
     def pieces(self, stored: StoredObject) -> Iterator[bytes]:
-        """The bytes of an object in order, in pieces that fit into memory. Raises DamagedObject, at the end at the
-        latest, unless they are those that were uploaded, no fewer and no more; BucketError."""
+        """Yield the bytes of an object in order, in pieces that fit into memory. Raises DamagedObject, at the end at
+        the latest, unless they are those that were uploaded, no fewer and no more; BucketError."""
         name, found, position = self.name_of(stored), content_hash(), 0
         while position < stored.size_bytes:
             left = stored.size_bytes - position
@@ -109,12 +109,12 @@ class LogObjects:
             raise DamagedObject(name, "its bytes are not those that were uploaded")
 
     def name_of(self, stored: StoredObject) -> str:
-        """The name of an object below the bucket's prefix: manifests name them below the log's."""
+        """Return the name of an object below the bucket's prefix: manifests name them below the log's."""
         return self.place.prefix + stored.name
 
     def shortened(self, manifest: Manifest, generation: int) -> Manifest:
-        """The same history with its oldest segments moved to a chapter, which is written, when it lists very many.
-        Raises BucketError."""
+        """Return the same history with its oldest segments moved to a chapter, which is written, when it lists very
+        many. Raises BucketError."""
         if len(manifest.segments) <= SEGMENTS_MOST:
             return manifest
         moved, left = manifest.segments[:CHAPTER_SEGMENTS], manifest.segments[CHAPTER_SEGMENTS:]

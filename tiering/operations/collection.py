@@ -15,7 +15,7 @@ from ..objects.manifests import LogObjects
 
 
 class Collected(NamedTuple):
-    """What was found in one log."""
+    """Findings in one log."""
 
     log: str
     partition: int

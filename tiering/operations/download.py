@@ -102,7 +102,7 @@ class LogDownload:
 
     @property
     def size_bytes(self) -> int:
-        """What all its files take."""
+        """Total size of its files."""
         others = [
             *(one.object for one in self._manifest.topics),
             *(one.object for one in self._dictionaries()),

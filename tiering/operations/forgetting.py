@@ -11,8 +11,8 @@ from ..objects.manifests import LogObjects
 
 
 def find_forgettable(buckets: Iterable[Bucket], log: str, store: StoreView | None = None) -> LogHistory:
-    """The history that is meant by a log's name, its folder (`telemetry-0`), or its id. store: that which uploads
-    there; its own logs are not meant.
+    """Return the history with a log's name, its folder (`telemetry-0`), or its id. store: the one that uploads there,
+    whose own logs do not count.
 
     Raises NoHistory when there is none, or several, or the log is one of the store; DamagedObject, UnsupportedFormat,
     BucketError."""

@@ -118,7 +118,8 @@ class _LogRestore:
         )
 
     def row(self) -> CatalogRow:
-        """The row of the catalogue: an epoch above the history, so that it is seen that another store continues it."""
+        """Return the row of the catalogue. Its epoch is above that of the history, which shows that another store
+        continues it."""
         known = {field.name for field in fields(LogConfig)}
         settings: dict[str, Any] = {
             name: value for name, value in self._history.manifest.settings.items() if name in known

@@ -45,7 +45,7 @@ class LogStored:
 
 @dataclass(frozen=True, slots=True)
 class BucketStatus:
-    """What there is below the prefix of a bucket."""
+    """Contents of a bucket below its prefix."""
 
     url: str
     claim: ClaimFacts | None
@@ -55,7 +55,7 @@ class BucketStatus:
     logs: tuple[LogStored, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """The same as one object for `--json`."""
+        """Return the same as one object for `--json`."""
         return {
             "url": self.url,
             "claim": None if self.claim is None else asdict(self.claim),
@@ -90,7 +90,7 @@ def bucket_status(bucket: Bucket, store: StoreView | None = None) -> BucketStatu
 
 
 def urls_of_store(store: StoreView) -> list[str]:
-    """The buckets that a store has uploaded to."""
+    """Return the buckets that a store has uploaded to."""
     return sorted(store.documents(SPACE))
 
 
@@ -117,7 +117,7 @@ def _stored(history: LogHistory, waiting: Waiting | None) -> LogStored:
 
 
 def _times(timestamp_us: int) -> Iterable[int]:
-    """A time of a trailer, which has 0 for a segment without a valid one."""
+    """Return a time of a trailer, which has 0 for a segment without a valid one."""
     return (timestamp_us,) if timestamp_us else ()
 
 

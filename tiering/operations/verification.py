@@ -42,7 +42,7 @@ class ObjectDamage:
 
 @dataclass(frozen=True, slots=True)
 class LogVerification:
-    """What was found in one log."""
+    """Findings in one log."""
 
     log: str
     partition: int
@@ -53,7 +53,7 @@ class LogVerification:
     damage: tuple[ObjectDamage, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """The same as an object for `--json`."""
+        """Return the same as one object for `--json`."""
         return asdict(self)
 
 
@@ -99,7 +99,7 @@ def verify_log(history: LogHistory, progress: Progress = lambda log, done, total
 
 
 def _reason(history: LogHistory, stored: StoredObject) -> str:
-    """What is wrong with an object; empty for nothing. Raises BucketError."""
+    """Return the reason why an object is damaged; empty if it is not. Raises BucketError."""
     try:
         for _ in history.objects.pieces(stored):
             pass
@@ -133,7 +133,7 @@ def _segment_damage(history: LogHistory, stored: StoredSegment) -> Iterator[Obje
 
 
 def _damaged_offsets(history: LogHistory, stored: StoredSegment) -> list[tuple[int, int, str]]:
-    """The offsets of a segment whose records do not hold, as its bytes are now."""
+    """Return the offsets of a segment whose records do not verify with its bytes as they are now."""
     files, objects = Files(), history.objects
     with tempfile.TemporaryDirectory(prefix="timestone-") as temporary:
         folder = Path(temporary)

@@ -27,7 +27,7 @@ _TRIES = 2
 
 
 class FetchStatus(NamedTuple):
-    """What a cache of segments has done since it was made, and what it holds."""
+    """Counters and contents of a cache of segments."""
 
     cached_bytes: int = 0
     cached_segments: int = 0
@@ -48,8 +48,8 @@ class _Entry:
 
 
 def dictionary_of(manifest: Manifest, stored: StoredSegment) -> StoredDictionary | None:
-    """The dictionary that the records of a segment were compressed with; None for none. Raises DamagedObject when the
-    manifest does not name it."""
+    """Return the dictionary that the records of a segment were compressed with; None for none. Raises DamagedObject
+    when the manifest does not name it."""
     number = stored.trailer.frames.dictionary if stored.trailer.frames else 0
     if not number:
         return None
@@ -143,7 +143,7 @@ class FetchedSegments:
             lock.release()
 
     def folder_of(self, objects: LogObjects, stored: StoredSegment) -> Path:
-        """Where the files of a segment are while they are there."""
+        """Return the folder of the files of a segment, which may be absent."""
         return self._folder / self._name(objects, stored)
 
     def holds(self, objects: LogObjects, stored: StoredSegment) -> bool:
@@ -151,7 +151,7 @@ class FetchedSegments:
         return self._name(objects, stored) in self._entries
 
     def status(self) -> FetchStatus:
-        """What it holds and has done."""
+        """Return the counters and the contents."""
         with self._lock:
             sizes = [one.size_bytes for one in self._entries.values()]
         return FetchStatus(sum(sizes), len(sizes), self._fetched_bytes, self._fetched_segments, self._hits)

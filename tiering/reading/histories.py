@@ -42,7 +42,7 @@ class Histories:
         self._segments: dict[int, dict[str, RemoteSegment]] = {}
 
     def known(self, bucket: Bucket, place: LogPlace) -> RemoteHistory | None:
-        """The history of a log by its copy, not confirmed; None when there is none that can be used."""
+        """Return the history of a log from its local copy, unconfirmed; None if there is no usable one."""
         manifest = newest_copy(self._files, self._folder, place)
         if manifest is None:
             return None
@@ -53,7 +53,7 @@ class Histories:
             return None
 
     def newest(self, bucket: Bucket, place: LogPlace) -> RemoteHistory | None:
-        """The history of a log by the newest manifest of the bucket, not confirmed; None when it has none. Raises
+        """Return the history of a log from the newest manifest of the bucket, unconfirmed; None if it has none. Raises
         DamagedObject, UnsupportedFormat, BucketError."""
         objects = LogObjects(bucket, place)
         manifest = objects.newest()
@@ -62,9 +62,9 @@ class Histories:
         return self._history(objects, _whole(objects, manifest), manifest.start, confirmed=False)
 
     def note(self, objects: LogObjects, manifest: Manifest, start: int) -> RemoteHistory:
-        """The history of a log by the manifest that its owner has found or committed. start: see `RemoteHistory`.
-        Raises HistoryDiverged when the copy is newer: the bucket has lost something. DamagedObject, BucketError,
-        OSError."""
+        """Keep a copy of the manifest that the owner of a log has found or committed, and return its history. start:
+        see `RemoteHistory`. Raises HistoryDiverged if the copy is newer, which means that the bucket has lost
+        something; DamagedObject, BucketError, OSError."""
         self._check_newer(objects, manifest)
         whole = _whole(objects, manifest)
         if whole.segments or _copies(self._files, self._folder, manifest.place):
@@ -121,7 +121,7 @@ class Histories:
 
 
 def newest_copy(files: Files, folder: Path, place: LogPlace) -> Manifest | None:
-    """The newest manifest of a log by its copy; None when there is none that can be used."""
+    """Return the newest manifest of a log from its local copies; None if there is no usable one."""
     for _ in range(_TRIES):
         version = max((version for version, _ in _copies(files, folder, place)), default=None)
         if version is None:
@@ -138,7 +138,7 @@ def newest_copy(files: Files, folder: Path, place: LogPlace) -> Manifest | None:
 
 
 def _whole(objects: LogObjects, manifest: Manifest) -> Manifest:
-    """The same manifest without chapters."""
+    """Return the same manifest without chapters."""
     return replace(manifest, segments=tuple(objects.segments(manifest)), chapters=())
 
 

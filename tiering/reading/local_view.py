@@ -41,7 +41,7 @@ def note_source(files: Files, store: Path, config: TierConfig) -> None:
 
 
 def folder_of_copies(store: Path, bucket: Bucket) -> Path:
-    """The folder with the copies of manifests of one bucket."""
+    """Return the folder with the copies of manifests of one bucket."""
     return store / FOLDER / short_hash((bucket.url.encode(),))
 
 

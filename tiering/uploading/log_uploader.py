@@ -45,7 +45,7 @@ _TOPIC_OBJECTS_MOST = 64
 
 
 class UploadedLog(Protocol):
-    """What uploading needs of a log: implemented by `timestone.log.Log`."""
+    """Log, as the uploader sees it. Implemented by `timestone.log.Log`."""
 
     folder: Path
     topics: TopicDictionary
@@ -63,7 +63,7 @@ class UploadedLog(Protocol):
 
 
 class Backlog(NamedTuple):
-    """What waits to be uploaded."""
+    """Segments and bytes that wait to be uploaded."""
 
     segment_count: int
     size_bytes: int
@@ -114,8 +114,8 @@ class LogUploader:
         return not self.log.config.compact
 
     def load(self) -> Manifest:
-        """The state of the log in the bucket; an empty one when there is none. Raises HistoryDiverged, DamagedObject,
-        UnsupportedFormat, PrefixInUse, BucketError."""
+        """Return the state of the log in the bucket; an empty one if there is none. Raises HistoryDiverged,
+        DamagedObject, UnsupportedFormat, PrefixInUse, BucketError."""
         if self._unsure is not None:
             self.commit(self._unsure)  # the same bytes under the same name: that finds out, and does no harm
         if self.manifest is None:
@@ -128,7 +128,7 @@ class LogUploader:
         return self.manifest
 
     def backlog(self) -> Backlog:
-        """What is sealed and not in the bucket yet, by what is known of the bucket."""
+        """Return what is sealed and, as far as is known, not in the bucket yet."""
         end = self.manifest.end if self.manifest else 0
         waiting = [
             one.trailer for one in self.log.segment_list.sealed() if one.trailer and one.end_offset > end
@@ -211,7 +211,7 @@ class LogUploader:
             self._is_told = True
 
     def following(self, before: Manifest) -> Manifest:
-        """The manifest that comes next, with the same contents so far."""
+        """Return the next manifest, with the contents of the current one."""
         generation = self._ownership.generation
         assert generation is not None
         number = before.version.number + 1 if before.version.generation == generation else 0
@@ -263,7 +263,7 @@ class LogUploader:
         return tuple(sorted({*before.missing, *known}))
 
     def _wait_for_compression(self, segment: Segment) -> float:
-        """How long to wait for the background to compress a segment, so that it is uploaded once."""
+        """Return the seconds to wait for a segment to be compressed in the background, so that it is uploaded once."""
         if self.log.config.compression is Compression.NONE:
             return 0.0
         if segment.trailer is None or segment.trailer.frames is not None:
@@ -302,6 +302,6 @@ def _is_same(segment: Segment, stored: StoredSegment) -> bool:
 
 
 def _facts(trailer: Trailer) -> tuple[int, ...]:
-    """What tells records from others at the same offsets: no two were appended and sealed in the same microseconds.
-    (`entries_crc` does not: a crc over entries that end with their own is the same for all that are valid.)"""
+    """Return facts that distinguish records from others at the same offsets: no two segments have both timestamps in
+    common. (`entries_crc` does not: a crc over entries that end with their own is the same for all that are valid.)"""
     return (trailer.entry_count, trailer.segment_bytes, trailer.first_timestamp_us, trailer.last_timestamp_us)

@@ -53,7 +53,7 @@ class Claim(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ClaimFacts:
-    """What a claim says of the process that made it."""
+    """Facts in a claim about the process that made it."""
 
     generation: int
     host: str | None
@@ -62,7 +62,7 @@ class ClaimFacts:
 
 
 class Ownership:
-    """This store's claim on a prefix. One thread at a time."""
+    """Claim of this store on a prefix. For one thread at a time."""
 
     def __init__(self, bucket: Bucket, documents: Documents, now_us: Callable[[], int]) -> None:
         self._bucket = bucket
@@ -117,7 +117,7 @@ class Ownership:
         return newest
 
     def _intended(self, newest: Claim | None, known: list[Claim]) -> Claim:
-        """The claim to make, noted before it is made; the same one after an unknown outcome."""
+        """Return the claim to make, noted before it is made; the same one after an unknown outcome."""
         generation = newest.generation + 1 if newest else 1
         if known and known[-1].generation == generation:
             return known[-1]
@@ -126,7 +126,7 @@ class Ownership:
         return wanted
 
     def _known(self) -> list[Claim]:
-        """The claims that may be this store's: the last one, and the one before."""
+        """Return the claims that may be this store's: the last one, and the one before."""
         document = self._documents.get(SPACE, self._bucket.url)
         if document is None:
             return []
@@ -144,13 +144,13 @@ class Ownership:
 
 
 def newest_claim(bucket: Bucket) -> Claim | None:
-    """The newest claim on a prefix. Raises DamagedObject, BucketError."""
+    """Return the newest claim on a prefix. Raises DamagedObject, BucketError."""
     generations = [found for one in bucket.objects(OWNERS) if (found := parse_owner(one.name)) is not None]
     return read_claim(bucket, max(generations)) if generations else None
 
 
 def read_claim(bucket: Bucket, generation: int) -> Claim:
-    """The claim of a generation. Raises DamagedObject, BucketError."""
+    """Return the claim of a generation. Raises DamagedObject, BucketError."""
     name = owner_name(generation)
     try:
         return Claim.decode(bucket.read(name))
@@ -159,7 +159,7 @@ def read_claim(bucket: Bucket, generation: int) -> Claim:
 
 
 def read_claim_facts(bucket: Bucket, generation: int) -> ClaimFacts:
-    """Who made a claim; None for what it does not say. Raises BucketError."""
+    """Return which process made a claim; None for each fact that is not in it. Raises BucketError."""
     try:
         fields = json_object(bucket.read(owner_name(generation)))
     except (ValueError, ObjectMissing):
@@ -174,7 +174,7 @@ def read_claim_facts(bucket: Bucket, generation: int) -> ClaimFacts:
 
 
 def describe_claim(bucket: Bucket, generation: int) -> str:
-    """Who made a claim, for people."""
+    """Return a description of the process that made a claim."""
     found = read_claim_facts(bucket, generation)
     who = "" if found.host is None else f", host {found.host!r}, pid {found.pid}"
     return f"generation {generation}{who}"

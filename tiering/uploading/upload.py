@@ -54,11 +54,11 @@ class SegmentFiles:
         self._files.close(self._index_fd)
 
     def segment(self) -> Iterator[bytes]:
-        """The pieces of the segment."""
+        """Yield the pieces of the segment."""
         return self._pieces(self._segment_fd, self.trailer.stored_bytes)
 
     def index(self) -> Iterator[bytes]:
-        """The pieces of the index."""
+        """Yield the pieces of the index."""
         return self._pieces(self._index_fd, self.trailer.file_bytes)
 
     def _pieces(self, fd: int, size_bytes: int) -> Iterator[bytes]:

@@ -37,7 +37,7 @@ _FINAL = (PrefixInUse, UnfitBucket)
 
 
 class LogStatus(NamedTuple):
-    """How far one log is in the bucket."""
+    """Progress of the upload of one log."""
 
     log: str
     start: int
@@ -51,7 +51,7 @@ class LogStatus(NamedTuple):
 
 @dataclass(slots=True)
 class UploadStatus:
-    """What the uploader has done since it began."""
+    """State of the uploader and its counters since it began."""
 
     state: str = "starting"
     """starting, idle, uploading, paused (for the disk), waiting (for the bucket), stopped."""
@@ -145,17 +145,17 @@ class Uploader:
             self._status.state = "stopped"
 
     def status(self) -> UploadStatus:
-        """What it does now."""
+        """Return the state of the uploader."""
         if self._pace.paused:
             self._status.state = "paused"
         return self._status
 
     def log_status(self) -> list[LogStatus]:
-        """How far each log is."""
+        """Return the progress of each log."""
         return [self._status_of(key, one) for key, one in sorted(self._uploaders.items())]
 
     def uploader_of(self, log: UploadedLog) -> LogUploader:
-        """The part for one log; made when it is asked for first."""
+        """Return the uploader of one log, created at the first call."""
         key = log.topics.identity.log_id
         found = self._uploaders.get(key)
         if found is None:

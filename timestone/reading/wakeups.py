@@ -7,6 +7,7 @@ once for each topic id and cached until a reader is added or removed.
 A reader taken out of the parked set must be called: `published` returns the calls to make, and the log makes them once
 it holds no lock."""
 
+import logging
 import threading
 from collections.abc import Collection, Iterable
 from typing import Protocol
@@ -16,6 +17,8 @@ import numpy.typing as npt
 
 from timestone.filters import FilterTree, is_wildcard
 from timestone.format.topics import TopicDictionary
+
+_LOGGER = logging.getLogger("timestone")
 
 
 class Waiter(Protocol):
@@ -160,6 +163,16 @@ class Wakeups:
             known = self._topics.find(topic_filter)
             if known is not None:
                 self._wanting.pop(known, None)
+
+
+def wake(woken: Iterable[tuple[Waiter, int]]) -> None:
+    """Make the calls that `Wakeups` has returned. An error of one reader's callback is logged: the append has happened,
+    and the other readers wait."""
+    for waiter, first_offset in woken:
+        try:
+            waiter.wake(first_offset)
+        except Exception:
+            _LOGGER.exception("a reader could not be woken")
 
 
 def _first_places(topic_ids: npt.NDArray[np.unsignedinteger]) -> list[tuple[int, int]]:

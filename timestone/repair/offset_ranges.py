@@ -32,7 +32,7 @@ class OffsetRanges:
         self._ends[low:high] = [end]
 
     def missing(self, first: int, end: int) -> Iterator[tuple[int, int]]:
-        """The parts of [first, end) that are not in the set, in order."""
+        """Yield the parts of [first, end) that are not in the set, in order."""
         at = bisect.bisect_right(self._ends, first)
         while first < end:
             if at == len(self._firsts) or self._firsts[at] >= end:

@@ -166,7 +166,7 @@ class Retention:
             return self._delete(local[:count]) if count > 0 else 0
 
     def _only_remote(self) -> list[Segment]:
-        """The segments that only a bucket has, oldest first."""
+        """Return the segments that only a bucket has, oldest first."""
         history = self._log.history
         if history is None or self._store.tier is None:
             return []
@@ -180,7 +180,7 @@ class Retention:
             self._log.attach_history(history.starting_at(start_offset))
 
     def _kept_elsewhere(self, local: list[Segment]) -> list[Segment]:
-        """The local segments that may go because a bucket provably has them and the disk is to hold no more."""
+        """Return the local segments that may go because a bucket provably has them and the disk is to hold no more."""
         config = self._log.config
         beyond = self._beyond(local, config.local_retention_ms, config.local_retention_bytes)
         return list(itertools.takewhile(self._is_elsewhere, beyond))
@@ -196,7 +196,7 @@ class Retention:
         )
 
     def _beyond(self, sealed: list[Segment], limit_ms: int, limit_bytes: int) -> list[Segment]:
-        """The segments at the front that are older than one limit, or not needed to reach the other; 0 for none."""
+        """Return the oldest segments that exceed the limit of age or of size; 0 for no limit."""
         too_old = self._too_old(sealed, limit_ms * 1000)
         return sealed[: max(too_old, self._too_many(sealed, limit_bytes))]
 
