@@ -3,6 +3,7 @@
 net → protocol → broker → handlers → ingest → log, and log → feeds → delivery → net. Read `broker.py` first; each room
 says in its `__init__.py` what belongs there."""
 
+import importlib as _importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -12,12 +13,11 @@ if TYPE_CHECKING:
 __all__ = ["MqttFront", "MqttSettings", "Route"]
 
 
+_MODULES = {"MqttFront": "front", "MqttSettings": "settings", "Route": "settings"}
+
+
 def __getattr__(name: str) -> Any:
-    # On first use: `timestone --version` and tools import a room of this package and need no server.
-    if name == "MqttFront":
-        from mqtt_front import front as place  # noqa: PLC0415
-    elif name in __all__:
-        from mqtt_front import settings as place  # noqa: PLC0415
-    else:
+    """Import the server when it is used: `timestone --version` and tools need only a room of this package."""
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(place, name)
+    return getattr(_importlib.import_module(f".{_MODULES[name]}", __name__), name)
