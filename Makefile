@@ -16,7 +16,7 @@ PROSE := tests/house/test_plain_english.py tests/house/test_layout.py
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check lint style imports types prose format unit crash fuzz sanitize faults soak bench bench-micro docs notebooks man wheel sdist deb clean distclean
+.PHONY: help install demo test check lint style imports types prose format unit crash fuzz sanitize faults soak soak-cluster bench bench-micro docs notebooks man wheel sdist deb clean distclean
 MAKEFLAGS += --no-print-directory
 
 help: ## list the targets
@@ -52,6 +52,7 @@ types: $(INSTALLED) ## mypy --strict over all packages and tests
 	@ln -sfn ../../tiering build/names/timestone_tiering
 	@ln -sfn ../../access build/names/timestone_access
 	@ln -sfn ../../console build/names/timestone_console
+	@ln -sfn ../../cluster build/names/timestone_cluster
 	@$(BIN)/mypy
 
 format: $(INSTALLED) ## rewrite the sources in the house format
@@ -76,6 +77,10 @@ soak: $(INSTALLED) ## 1,000 kill -9 rounds, all crash and fault tests with long 
 	@$(LONG) $(PYTEST) -q -s --timeout=0 tests/crash/test_kill.py -k random_moments
 	@$(LONG) $(PYTEST) -s --timeout=0 -m "crash or faults" $(TESTS)
 	@$(LONG) $(PYTEST) -s --timeout=0 tests/pipeline/test_soak.py
+
+soak-cluster: $(INSTALLED) ## all states and long walks of the protocol of replicas (TIMESTONE_CLUSTER_STATES, _WALKS): hours
+	@TIMESTONE_CLUSTER_STATES=$(or $(TIMESTONE_CLUSTER_STATES),2000000) TIMESTONE_CLUSTER_WALKS=$(or $(TIMESTONE_CLUSTER_WALKS),20000) \
+	  TIMESTONE_SEED=$(or $(TIMESTONE_SEED),random) $(PYTEST) -s --timeout=0 tests/cluster/test_small_model.py tests/cluster/test_mutants.py
 
 fuzz: $(INSTALLED) ## random and broken MQTT, ten million inputs (TIMESTONE_FUZZ_INPUTS=1000 for fewer)
 	@TIMESTONE_FUZZ_INPUTS=$${TIMESTONE_FUZZ_INPUTS:-10000000} TIMESTONE_SEED=$${TIMESTONE_SEED:-random} \
@@ -143,7 +148,7 @@ $(INSTALLED): pyproject.toml setup.py $(KERNELS) | $(SEEN_BY_SPARK)
 	@echo "Installing Timestone and what it needs into $(VENV) (the first time this takes some minutes)"
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --disable-pip-version-check --timeout 120 --editable '.[dev]'
-	@$(BIN)/python -m compileall -q access bench cli console flight_front mqtt_front pipeline pyspark_timestone tiering timestone
+	@$(BIN)/python -m compileall -q access bench cli cluster console flight_front mqtt_front pipeline pyspark_timestone tiering timestone
 	@touch $@
 
 clean: ## remove what builds, tests and demos left behind

@@ -1,6 +1,6 @@
 """Which folder becomes which import name, and what is compiled; all else about the distribution is in pyproject.toml.
 
-A wheel must not own import names as common as `cli`, `bench` or `console`, so these folders are installed
+A wheel must not own import names as common as `cli`, `bench`, `cluster` or `console`, so these folders are installed
 under names of their own.
 
 The man pages and the files for shell completion are made here from the commands themselves, which takes what the
@@ -36,6 +36,7 @@ FOLDERS = {
     "timestone_access": "access",
     "flight_front": "flight_front",
     "timestone_console": "console",
+    "timestone_cluster": "cluster",
 }
 
 KERNELS = [

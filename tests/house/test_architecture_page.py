@@ -8,7 +8,7 @@ import pytest
 from tests.house.tree import PACKAGES, ROOT
 
 PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
-ON_THE_MAP = {"timestone", "mqtt_front", "pyspark_timestone", "tiering", "console"}
+ON_THE_MAP = {"timestone", "mqtt_front", "pyspark_timestone", "tiering", "console", "cluster"}
 MOST_OWN_WORDS = 20
 
 

@@ -18,6 +18,7 @@ PACKAGES = {
     "access": "timestone_access",
     "flight_front": "flight_front",
     "console": "timestone_console",
+    "cluster": "timestone_cluster",
 }
 """Folder -> import name."""
 

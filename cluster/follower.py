@@ -1,0 +1,111 @@
+"""A follower in one generation: makes its logs equal to the leader's, and promises what it has.
+
+It cuts by generation and never by committed offset: what it knows to be committed lags behind what is (KIP-101). It
+believes nothing about a log before the leader has compared it.
+"""
+
+from .actions import Action, Alarm, Append, Clear, Cut, Send, Show
+from .frames import Committed, Diverged, Follow, Held, Records, Reset, Started
+from .replica_log import ReplicaLog
+
+
+class Follower:
+    """Role of a replica in one generation."""
+
+    def __init__(
+        self, generation: int, leader: str, logs: dict[str, ReplicaLog], actions: list[Action]
+    ) -> None:
+        self.generation = generation
+        self.leader = leader
+        self.started: set[str] = set()
+        """Logs whose records are known to be a beginning of the leader's."""
+        self.logs = logs
+        self.actions = actions
+
+    def ask(self) -> None:
+        """Ask the leader where to continue: at the beginning, on each new link, and for what was lost."""
+        for name in self.logs:
+            self.ask_for(name)
+
+    def ask_for(self, name: str) -> None:
+        """Ask about one log."""
+        self.started.discard(name)
+        self._send(self.question(name))
+
+    def question(self, name: str) -> Follow:
+        """Return what there is to ask about a log as it is now."""
+        log = self.logs[name]
+        return Follow(self.generation, name, log.end, log.last_generation, log.names)
+
+    def answered(self, frame: Started | Diverged | Reset) -> None:
+        """Do what the leader answers. A late answer to an earlier question is about other records than are here now."""
+        name = frame.question.log
+        if name in self.started or frame.question != self.question(name):
+            return
+        match frame:
+            case Started():
+                self.started.add(name)
+                self.hold(name)
+            case Diverged():
+                self._diverge(name, frame)
+            case Reset():
+                self._reset(name, frame.start)
+
+    def _diverge(self, name: str, frame: Diverged) -> None:
+        """Cut what the leader does not have, and ask again: to the end of the leader's generation, or of the own one
+        where that is shorter (KIP-279)."""
+        log = self.logs[name]
+        own = log.end_of(frame.last_generation)
+        offset, names = (own.end, own.names) if own.end < frame.end else (frame.end, frame.names)
+        if offset < log.end and self._keeps(name, offset):
+            log.cut(offset, names)
+            self.actions.append(Cut(name, offset, names))
+            self.ask_for(name)
+
+    def _reset(self, name: str, start: int) -> None:
+        """Begin again at the leader's first record, and ask again."""
+        if self._keeps(name, start):
+            self.logs[name].reset(start)
+            self.actions.append(Clear(name, start))
+            self.ask_for(name)
+
+    def records(self, frame: Records) -> None:
+        """Write what comes next. After a gap the leader is asked again; what is there already is left alone."""
+        log = self.logs[frame.log]
+        if frame.log not in self.started or frame.end <= log.end:
+            return
+        if frame.first != log.end or frame.names_first != log.names:
+            return self.ask_for(frame.log)
+        log.extend(frame.last_generation, frame.end, log.names + len(frame.names))
+        self.actions.append(Append(frame))
+
+    def commit(self, frame: Committed) -> None:
+        """Show what is committed, as far as it is here."""
+        log = self.logs[frame.log]
+        if frame.log not in self.started:
+            return
+        log.stable = max(log.stable, min(frame.stable, log.end))
+        committed = min(frame.offset, log.end)
+        if committed > log.committed:
+            log.committed = committed
+            self.actions.append(Show(frame.log, committed))
+
+    def hold(self, name: str) -> None:
+        """Promise what is durable. Not while a record of it cannot be read."""
+        log = self.logs[name]
+        if name in self.started and not log.damaged:
+            self._send(Held(self.generation, name, log.durable))
+
+    def _keeps(self, name: str, offset: int) -> bool:
+        """Return whether a cut removes nothing that was shown. If it would, a promise was broken somewhere: this
+        replica stays out."""
+        log = self.logs[name]
+        if offset >= log.committed:
+            return True
+        log.damaged = True
+        shown = f"records {offset} to {log.committed - 1}, which were shown"
+        self.actions.append(Alarm(f"log {name}: the leader of generation {self.generation} lacks {shown}"))
+        return False
+
+    def _send(self, frame: Follow | Held) -> None:
+        self.actions.append(Send(self.leader, frame))

@@ -1,0 +1,161 @@
+"""The leader of one generation: who has which records, and what is committed.
+
+Two rules carry its safety. It counts every member that may be in sync by any outcome of its own proposals, so none of
+them can be elected without having what it commits. And it counts only what members have said in its generation, so
+one that follows another leader since then cannot be counted: the members fence the leader, no clock does.
+"""
+
+from dataclasses import dataclass
+
+from .actions import Action, Send, Serve, Ship, Show
+from .frames import Committed, Diverged, Follow, Held, Reset, Started
+from .replica_log import ReplicaLog
+from .shard_record import ShardRecord, node_of
+
+
+@dataclass(slots=True)
+class Progress:
+    """A follower's place in one log, as its leader sees it."""
+
+    sent: int | None = None
+    """Shipped up to here; None until the follower's records are known to be the leader's."""
+    names: int = 0
+    held: int = 0
+
+
+class Leader:
+    """Role of a replica in one generation."""
+
+    def __init__(
+        self, member: str, record: ShardRecord, logs: dict[str, ReplicaLog], actions: list[Action]
+    ) -> None:
+        self.member = member
+        self.generation = record.generation
+        self.replicas = record.replicas
+        self.isr = record.isr
+        self.proposals: set[ShardRecord] = set()
+        """What may be in etcd by now, or soon, as far as this leader knows."""
+        self.begin = {name: log.end for name, log in logs.items()}
+        """Where the generation began."""
+        self.followers: dict[str, dict[str, Progress]] = {}
+        self.is_serving = False
+        self.logs = logs
+        self.actions = actions
+        self.advance()
+
+    @property
+    def counted(self) -> frozenset[str]:
+        """Return the members that have to have a record before it is committed: those in sync by any outcome."""
+        return self.isr.union(*(record.isr for record in self.proposals))
+
+    # What followers send.
+
+    def follow(self, member: str, frame: Follow) -> None:
+        """Compare a follower's last record with the own one at its place. Equal offset and generation means equal
+        records up to there (Raft §5.3, log matching), so the answer is a place to start, or one to cut to (KIP-279)."""
+        log = self.logs.get(frame.log)
+        if log is None:
+            return
+        for other in [one for one in self.followers if node_of(one) == node_of(member) and one != member]:
+            del self.followers[other]
+        progress = self.followers.setdefault(member, {}).setdefault(frame.log, Progress())
+        progress.sent = None
+        place = log.end_of(frame.last_generation)
+        is_empty = frame.last_generation == 0
+        if log.start <= frame.end <= log.end and (
+            is_empty or log.generation_at(frame.end - 1) == frame.last_generation
+        ):
+            progress.sent, progress.names = frame.end, frame.names
+            self._send(member, Started(self.generation, frame))
+            self._send(member, Committed(self.generation, frame.log, log.committed, log.stable))
+            self._ship(member, frame.log)
+        elif frame.end < log.start or is_empty or not place.generation:
+            self._send(member, Reset(self.generation, frame, log.start))
+        else:
+            self._send(member, Diverged(self.generation, frame, *place))
+
+    def held(self, member: str, frame: Held) -> None:
+        """Count what a follower has. What it has said in this generation stays true until it ends."""
+        progress = self.followers.get(member, {}).get(frame.log)
+        if progress is not None and progress.held < frame.offset <= self.logs[frame.log].end:
+            progress.held = frame.offset
+            self.advance()
+
+    # What its own log does.
+
+    def appended(self, name: str) -> None:
+        """Ship what was written; the own flush runs at the same time."""
+        for member in self.followers:
+            self._ship(member, name)
+
+    def advance(self) -> None:
+        """Commit what all counted members have, and serve once that is all the generation began with: what an earlier
+        leader has shown is in there (Raft §8 has a leader commit an entry of its own before it answers reads)."""
+        counted = self.counted
+        for name, log in self.logs.items():
+            committed = max(log.committed, min(self._held_by(member, name) for member in counted))
+            stable = max(log.stable, min(committed, *(self._held_at(node, name) for node in self.replicas)))
+            if (committed, stable) != (log.committed, log.stable):
+                log.committed, log.stable = committed, stable
+                self.actions.append(Show(name, log.committed))
+                for member, progress in self.followers.items():
+                    if name in progress and progress[name].sent is not None:
+                        self._send(member, Committed(self.generation, name, log.committed, log.stable))
+        if not self.is_serving and all(
+            log.committed >= self.begin.get(name, 0) for name, log in self.logs.items()
+        ):
+            self.is_serving = True
+            self.actions.append(Serve(self.generation))
+
+    # What etcd says.
+
+    def proposed(self, record: ShardRecord) -> None:
+        """Count the in-sync members of a proposal as well: it may have taken place before this is known."""
+        self.proposals.add(record)
+
+    def refused(self, record: ShardRecord) -> None:
+        """Forget a proposal that cannot take place: a run that has ended does not come back."""
+        self.proposals.discard(record)
+        self.advance()
+
+    def settled(self, record: ShardRecord) -> None:
+        """Take the in-sync members that etcd has. Proposals for an earlier revision cannot take place any more."""
+        self.isr, self.replicas = record.isr, record.replicas
+        self.proposals.clear()
+        self.advance()
+
+    def may_admit(self, member: str) -> bool:
+        """Return whether a follower has everything committed, and everything that the generation began with, so that
+        it may be counted from now on."""
+        progress = self.followers.get(member, {})
+        return all(
+            (one := progress.get(name)) is not None
+            and one.sent is not None
+            and one.held >= max(log.committed, self.begin.get(name, 0))
+            for name, log in self.logs.items()
+        )
+
+    def may_hand_over(self, member: str) -> bool:
+        """Return whether nothing waits, so that another member can lead without a record of unknown outcome."""
+        return member in self.followers and all(log.committed == log.end for log in self.logs.values())
+
+    # Helpers.
+
+    def _held_by(self, member: str, name: str) -> int:
+        if member == self.member:
+            return self.logs[name].durable
+        progress = self.followers.get(member, {}).get(name)
+        return progress.held if progress else 0
+
+    def _held_at(self, node: str, name: str) -> int:
+        members = [member for member in (self.member, *self.followers) if node_of(member) == node]
+        return max((self._held_by(member, name) for member in members), default=0)
+
+    def _ship(self, member: str, name: str) -> None:
+        progress, log = self.followers[member].get(name), self.logs[name]
+        if progress is not None and progress.sent is not None and progress.sent < log.end:
+            self.actions.append(Ship(member, name, progress.sent, log.end, progress.names))
+            progress.sent, progress.names = log.end, log.names
+
+    def _send(self, member: str, frame: Started | Diverged | Reset | Committed) -> None:
+        self.actions.append(Send(member, frame))

@@ -1,0 +1,201 @@
+"""What etcd holds of a shard, as a value, and every legal change of it.
+
+A change is a method that returns the new record, or None where the rules forbid it. It counts once a transaction has
+put it in the place of the revision that it was made from: that is PacificA's configuration manager (§2.2), and the
+only agreement that the cluster needs. Between two such changes the leader decides everything alone.
+
+`isr`, the in-sync replicas, are the members of which each has every committed record. None of the changes below makes
+it smaller than `min_isr`, so a member of it that is alive may always lead (KIP-966 had to mend what follows
+otherwise: a last replica that alone is in sync, and then loses its disk).
+"""
+
+import json
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from .errors import UndecodableShardRecord
+
+MOST_REPLICAS = 15
+MOST_GENERATION = 2**32 - 1
+_VERSION = 1
+
+
+def node_of(member: str) -> str:
+    """Return the node of a member. A member is `node`, or `node@boot` where what is acknowledged may be in memory only:
+    a node that was booted again is another member, and has to catch up like one (KIP-903)."""
+    return member.partition("@")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Unclean:
+    """An election by command, of a replica that may lack committed records: from `offset` of `log` on, `generation` has
+    other ones than its predecessors may have shown."""
+
+    generation: int
+    log: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShardRecord:
+    """The value of `shards/<k>`. Immutable; its revision in etcd is not a part of it."""
+
+    generation: int
+    """Rises with each change of the leader; 0 before the first one."""
+    leader: str | None
+    """The member that leads, or None while none does."""
+    run: int
+    """Create revision of the leader's key in `nodes/`: which of its lives was elected. 0 without a leader."""
+    isr: frozenset[str]
+    replicas: tuple[str, ...]
+    """Nodes that shall have the shard, the preferred leader first."""
+    adding: tuple[str, ...] = ()
+    """Nodes that copy it in order to become replicas."""
+    unclean: tuple[Unclean, ...] = ()
+
+    @classmethod
+    def first(cls, members: tuple[str, ...]) -> Self:
+        """Return the record of a new, empty shard: all its replicas are in sync, and none leads."""
+        return cls(0, None, 0, frozenset(members), tuple(node_of(member) for member in members))
+
+    # Who leads.
+
+    def elected(self, member: str, run: int, min_isr: int) -> Self | None:
+        """Return the record with a new leader, which must be in sync. The old one leaves the in-sync set, if it may."""
+        if member not in self.isr:
+            return None
+        isr = self.isr
+        if self.leader not in (None, member) and len(isr) > min_isr:
+            isr -= {self.leader}
+        return self._led_by(member, run, isr)
+
+    def handed_over(self, member: str, run: int) -> Self | None:
+        """Return the record with a leader that the present one has chosen. The in-sync set stays."""
+        return self._led_by(member, run, self.isr) if member in self.isr and member != self.leader else None
+
+    def resigned(self) -> Self | None:
+        """Return the record without a leader."""
+        return replace(self, leader=None, run=0) if self.leader is not None else None
+
+    def renewed(self, run: int) -> Self | None:
+        """Return the record of a leader that had to register again and has led throughout: the generation stays."""
+        return replace(self, run=run) if self.leader is not None and run != self.run else None
+
+    def recovered(self, member: str, run: int, unclean: tuple[Unclean, ...]) -> Self | None:
+        """Return the record of an election by command, for a shard whose in-sync members are lost. The member is the
+        only one in sync, below `min_isr`: nothing is committed until others have caught up."""
+        if node_of(member) not in self.replicas or not unclean:
+            return None
+        found = self._led_by(member, run, frozenset([member]))
+        return found and replace(found, unclean=self.unclean + unclean)
+
+    def _led_by(self, member: str, run: int, isr: frozenset[str]) -> Self | None:
+        if self.generation == MOST_GENERATION:
+            return None
+        return replace(self, generation=self.generation + 1, leader=member, run=run, isr=isr)
+
+    # Who is in sync.
+
+    def admitted(self, member: str) -> Self | None:
+        """Return the record with one more in-sync member. The leader proves that it has every committed record."""
+        if member in self.isr or node_of(member) not in self.replicas + self.adding:
+            return None
+        return replace(self, isr=self.isr | {member})
+
+    def dismissed(self, member: str, min_isr: int) -> Self | None:
+        """Return the record without an in-sync member, never with fewer than `min_isr`, never without the leader. To
+        swap the last ones, another is admitted first."""
+        if member not in self.isr or member == self.leader or len(self.isr) <= min_isr:
+            return None
+        return replace(self, isr=self.isr - {member})
+
+    # Who has a replica.
+
+    def adds(self, node: str) -> Self | None:
+        """Return the record with a node that begins to copy the shard."""
+        if node in self.replicas + self.adding or len(self.replicas + self.adding) == MOST_REPLICAS:
+            return None
+        return replace(self, adding=(*self.adding, node))
+
+    def moved(self, node: str, away: str) -> Self | None:
+        """Return the record with a node in the place of another one, once the new one is in sync and the old one is
+        not."""
+        in_sync = {node_of(member) for member in self.isr}
+        if node not in self.adding or away not in self.replicas or node not in in_sync or away in in_sync:
+            return None
+        return replace(
+            self,
+            replicas=tuple(node if one == away else one for one in self.replicas),
+            adding=tuple(one for one in self.adding if one != node),
+        )
+
+    # Bytes.
+
+    def encode(self) -> bytes:
+        """Return the value as etcd has it: JSON, keys sorted, so that equal records are equal bytes."""
+        fields = {
+            "version": _VERSION,
+            "generation": self.generation,
+            "leader": self.leader,
+            "run": self.run,
+            "isr": sorted(self.isr),
+            "replicas": self.replicas,
+            "adding": self.adding,
+            "unclean": [[one.generation, one.log, one.offset] for one in self.unclean],
+        }
+        return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, value: bytes) -> Self:
+        """Return the record of such a value. Raises UndecodableShardRecord for anything that `encode` cannot have
+        made."""
+        try:
+            fields = json.loads(value)
+            found = cls._of(fields)
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise UndecodableShardRecord(f"invalid shard record: {error!r} in {value[:200]!r}") from None
+        return found
+
+    @classmethod
+    def _of(cls, fields: dict[str, Any]) -> Self:
+        if fields["version"] != _VERSION:
+            raise ValueError(f"expected version {_VERSION}, got {fields['version']!r}")
+        leader = fields["leader"]
+        found = cls(
+            _whole(fields["generation"], MOST_GENERATION),
+            None if leader is None else _name(leader),
+            _whole(fields["run"], 2**63 - 1),
+            frozenset(_names(fields["isr"])),
+            _names(fields["replicas"]),
+            _names(fields["adding"]),
+            tuple(
+                Unclean(_whole(g, MOST_GENERATION), _name(log), _whole(o, 2**63 - 1))
+                for g, log, o in fields["unclean"]
+            ),
+        )
+        if not found.isr or not found.replicas or (leader is None) != (found.run == 0):
+            raise ValueError("expected in-sync members, replicas, and a run of the leader if there is one")
+        if leader is not None and leader not in found.isr:
+            raise ValueError("expected the leader among the in-sync members")
+        return found
+
+
+def _whole(value: object, most: int) -> int:
+    if type(value) is not int or not 0 <= value <= most:
+        raise ValueError(f"expected a whole number up to {most}, got {value!r}")
+    return value
+
+
+def _name(value: object) -> str:
+    if type(value) is not str or not 0 < len(value) <= 255:
+        raise ValueError(f"expected a name, got {value!r}")
+    return value
+
+
+def _names(values: object) -> tuple[str, ...]:
+    if type(values) is not list or len(values) > MOST_REPLICAS:
+        raise ValueError(f"expected up to {MOST_REPLICAS} names, got {values!r}")
+    names = tuple(_name(value) for value in values)
+    if len(set(names)) != len(names):
+        raise ValueError(f"expected different names, got {values!r}")
+    return names

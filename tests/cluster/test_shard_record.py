@@ -1,0 +1,143 @@
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from timestone_cluster.errors import UndecodableShardRecord
+from timestone_cluster.shard_record import MOST_GENERATION, ShardRecord, Unclean, node_of
+
+FIRST = ShardRecord.first(("a", "b", "c"))
+LED = ShardRecord(4, "a", 17, frozenset({"a", "b", "c"}), ("a", "b", "c"))
+
+
+def test_first_record_has_all_replicas_in_sync_and_no_leader() -> None:
+    assert ShardRecord.first(("a@1", "b@2")) == ShardRecord(0, None, 0, frozenset({"a@1", "b@2"}), ("a", "b"))
+
+
+def test_node_of_a_member_is_what_stands_before_its_boot() -> None:
+    assert (node_of("a"), node_of("a@77")) == ("a", "a")
+
+
+def test_election_raises_the_generation_and_drops_the_old_leader_when_enough_remain() -> None:
+    assert LED.elected("b", 20, 2) == ShardRecord(5, "b", 20, frozenset({"b", "c"}), ("a", "b", "c"))
+
+
+def test_election_keeps_the_old_leader_in_sync_when_the_set_is_at_its_minimum() -> None:
+    small = replace(LED, isr=frozenset({"a", "b"}))
+    elected = small.elected("b", 20, 2)
+    assert elected is not None and elected.isr == {"a", "b"}
+
+
+def test_election_is_refused_when_the_member_is_not_in_sync() -> None:
+    assert replace(LED, isr=frozenset({"a", "b"})).elected("c", 20, 2) is None
+
+
+def test_election_of_the_same_leader_makes_a_new_generation_when_it_was_restarted() -> None:
+    assert LED.elected("a", 30, 2) == replace(LED, generation=5, run=30)
+
+
+def test_election_is_refused_when_generations_are_used_up() -> None:
+    assert replace(LED, generation=MOST_GENERATION).elected("b", 20, 2) is None
+
+
+def test_hand_over_keeps_the_whole_in_sync_set() -> None:
+    assert LED.handed_over("c", 9) == replace(LED, generation=5, leader="c", run=9)
+    assert LED.handed_over("a", 9) is None
+    assert LED.handed_over("d", 9) is None
+
+
+def test_resignation_leaves_no_leader_and_the_generation_as_it_is() -> None:
+    assert LED.resigned() == replace(LED, leader=None, run=0)
+    assert FIRST.resigned() is None
+
+
+def test_renewal_changes_the_run_alone() -> None:
+    assert LED.renewed(18) == replace(LED, run=18)
+    assert LED.renewed(17) is None
+
+
+def test_dismissal_never_goes_below_the_minimum_and_never_takes_the_leader() -> None:
+    smaller = LED.dismissed("b", 2)
+    assert smaller is not None and smaller.isr == {"a", "c"}
+    assert smaller.dismissed("c", 2) is None
+    assert LED.dismissed("a", 2) is None
+    assert LED.dismissed("d", 2) is None
+
+
+def test_admission_is_for_replicas_and_for_nodes_that_copy_the_shard() -> None:
+    small = replace(LED, isr=frozenset({"a", "b"}))
+    assert small.admitted("c") == LED
+    assert small.admitted("d") is None
+    assert small.admitted("b") is None
+    adding = small.adds("d")
+    assert adding is not None and adding.admitted("d") is not None
+
+
+def test_replacement_takes_place_when_the_new_node_is_in_sync_and_the_old_one_is_not() -> None:
+    adding = replace(LED, isr=frozenset({"a", "b"})).adds("d")
+    assert adding is not None and adding.adding == ("d",)
+    assert adding.moved("d", "c") is None
+    in_sync = adding.admitted("d")
+    assert in_sync is not None
+    assert in_sync.moved("d", "b") is None
+    moved = in_sync.moved("d", "c")
+    assert moved is not None and (moved.replicas, moved.adding) == (("a", "b", "d"), ())
+
+
+def test_recovery_makes_one_member_the_whole_set_and_says_what_is_unclean() -> None:
+    lost = (Unclean(5, "telemetry", 100),)
+    recovered = replace(LED, leader=None, run=0, isr=frozenset({"a", "b"})).recovered("c", 8, lost)
+    assert recovered == ShardRecord(5, "c", 8, frozenset({"c"}), ("a", "b", "c"), unclean=lost)
+    assert LED.recovered("c", 8, ()) is None
+    assert LED.recovered("d", 8, lost) is None
+
+
+names = st.text("abcdefgh0123456789@-", min_size=1, max_size=20)
+
+
+@given(
+    generation=st.integers(0, MOST_GENERATION),
+    run=st.integers(1, 2**63 - 1),
+    isr=st.frozensets(names, min_size=1, max_size=5),
+    replicas=st.lists(names, min_size=1, max_size=5, unique=True),
+    unclean=st.lists(st.builds(Unclean, st.integers(0, 9), names, st.integers(0, 2**63 - 1)), max_size=3),
+)
+def test_record_survives_its_bytes(
+    generation: int, run: int, isr: frozenset[str], replicas: list[str], unclean: list[Unclean]
+) -> None:
+    record = ShardRecord(generation, min(isr), run, isr, tuple(replicas), (), tuple(unclean))
+    assert ShardRecord.decode(record.encode()) == record
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b'"version":1', b'"version":2'),
+        (b'"generation":4', b'"generation":-1'),
+        (b'"generation":4', b'"generation":true'),
+        (b'"generation":4', b'"generation":4294967296'),
+        (b'"leader":"a"', b'"leader":"d"'),
+        (b'"leader":"a"', b'"leader":7'),
+        (b'"run":17', b'"run":0'),
+        (b'"isr":["a","b","c"]', b'"isr":[]'),
+        (b'"isr":["a","b","c"]', b'"isr":["a","a"]'),
+        (b'"isr":["a","b","c"]', b'"isr":"abc"'),
+        (b'"replicas":["a","b","c"]', b'"replicas":[]'),
+        (b'"unclean":[]', b'"unclean":[[1,2]]'),
+        (b'"adding":[]', b'"adding":[""]'),
+        (b"{", b"["),
+        (b'"version":1', b'"nothing":1'),
+    ],
+)
+def test_bytes_are_refused_when_they_are_not_a_record(old: bytes, new: bytes) -> None:
+    value = LED.encode()
+    assert old in value
+    with pytest.raises(UndecodableShardRecord, match="invalid shard record"):
+        ShardRecord.decode(value.replace(old, new))
+
+
+@given(st.binary(max_size=200))
+def test_random_bytes_are_refused(value: bytes) -> None:
+    with pytest.raises(UndecodableShardRecord):
+        ShardRecord.decode(value)
