@@ -20,6 +20,9 @@ BENCHMARKS = {
         "peers": Entry("timestone_bench.peers", "MQTT beside the mosquitto and nats-server installed."),
     },
     "Others": {
+        "flight": Entry(
+            "timestone_bench.flight", "Arrow Flight beside the library, MQTT and a bare Flight server."
+        ),
         "spark": Entry(
             "timestone_bench.spark_read", "Scans by Spark beside Parquet and text of the same rows."
         ),
@@ -43,7 +46,7 @@ Examples:
   timestone bench mqtt fan-in --against mosquitto=127.0.0.1:1884
 """
 
-_EXTRAS = {"pyspark": "spark", "pyarrow": "spark", "obstore": "s3"}
+_EXTRAS = {"pyspark": "spark", "pyarrow": "spark", "obstore": "s3", "grpc": "flight"}
 """The extra that installs a package which a benchmark needs."""
 
 

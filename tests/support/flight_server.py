@@ -63,7 +63,7 @@ def flight_server(path: Path, **settings: Any) -> Iterator[RunningFlight]:
     """Open a store and run a front on it; a log `t` exists."""
     with timestone.open(path / "data") as store:
         store.log("t")
-        running = RunningFlight(store, FlightSettings(listen="127.0.0.1:0", **settings))
+        running = RunningFlight(store, FlightSettings(**{"listen": "127.0.0.1:0", **settings}))
         try:
             running.run(running.front.start())
             yield running
