@@ -24,8 +24,9 @@ from timestone.config import Ack
 from timestone.disk.json_document import integer, json_object
 from timestone.errors import QueueFull
 from timestone.log import Log
-from timestone.spool.format import Frame, PostingId
+from timestone.spool.format import PostingId
 from timestone.store import Store
+from timestone.writing.write_batch import WriteBatch
 
 _RETRY_S = 0.01
 """Pause before a batch is submitted again to a log whose queue is full."""
@@ -107,26 +108,22 @@ class Put:
             data = decoded(message)
             if not data.header:
                 raise InvalidRequest(f"batch {number}: expected a record batch, got a message without one")
-            records = await self._calls.in_thread(_records, data, schema)
-            size_bytes = len(records.data) + records.count
+            size_bytes = len(data.body) + 1
             for budget in self._budgets:
                 await budget.take(size_bytes)
             self._held_bytes += size_bytes
-            answer = await self._append(records, data.metadata, number)
+            if self._query.producer is None:
+                answer = await self._append(data, schema)
+            else:
+                answer = await self._append_once(data, schema, self._query.producer, number)
             self._answers.put_nowait((number, size_bytes, answer))
             number += 1
 
-    async def _append(self, records: Frame, metadata: bytes, number: int) -> asyncio.Future[range | None]:
-        """Begin to append a batch, and return its offsets to come; None for one that was appended before."""
+    async def _append(self, data: FlightData, schema: pa.Schema) -> asyncio.Future[range | None]:
+        """Submit a batch, and return its offsets to come."""
         loop = asyncio.get_running_loop()
         offsets: asyncio.Future[range | None] = loop.create_future()
-        if self._query.producer is not None:
-            log = self._log
-            posting = PostingId(log.name, log.partition, self._query.producer, _number(metadata, number))
-            found = await self._calls.in_thread(self._store.inbox.append_once, posting, records)
-            offsets.set_result(found)
-            return offsets
-        batch = await self._calls.in_thread(write_batch, records, self._log.topic_id)
+        batch = await self._calls.in_thread(self._write_batch, data, schema)
 
         def done(submission: Submission) -> None:
             loop.call_soon_threadsafe(settle, submission)
@@ -145,6 +142,23 @@ class Put:
                 return offsets
             except QueueFull:
                 await asyncio.sleep(_RETRY_S)
+
+    def _write_batch(self, data: FlightData, schema: pa.Schema) -> WriteBatch:
+        """Return the records of a message. Runs in a thread."""
+        return write_batch(frame(decoded_batch(data, schema)), self._log.topic_id)
+
+    async def _append_once(
+        self, data: FlightData, schema: pa.Schema, producer: str, number: int
+    ) -> asyncio.Future[range | None]:
+        """Append a batch of a producer; the result is None if it was appended before."""
+        posting = PostingId(self._log.name, self._log.partition, producer, _number(data.metadata, number))
+
+        def append() -> range | None:
+            return self._store.inbox.append_once(posting, frame(decoded_batch(data, schema)))
+
+        offsets: asyncio.Future[range | None] = asyncio.get_running_loop().create_future()
+        offsets.set_result(await self._calls.in_thread(append))
+        return offsets
 
     async def _answer(self) -> None:
         """Send the answers in order, until the end of the queue or an append that failed."""
@@ -168,10 +182,6 @@ class Put:
         self._held_bytes -= size_bytes
         for budget in self._budgets:
             budget.give(size_bytes)
-
-
-def _records(data: FlightData, schema: pa.Schema) -> Frame:
-    return frame(decoded_batch(data, schema))
 
 
 def first_batch(message: bytes) -> tuple[bytes, pa.Schema]:

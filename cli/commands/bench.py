@@ -21,7 +21,8 @@ BENCHMARKS = {
     },
     "Others": {
         "flight": Entry(
-            "timestone_bench.flight", "Arrow Flight beside the library, MQTT and a bare Flight server."
+            "timestone_bench.flight.command",
+            "Arrow Flight beside the library, MQTT and a bare Flight server.",
         ),
         "spark": Entry(
             "timestone_bench.spark_read", "Scans by Spark beside Parquet and text of the same rows."

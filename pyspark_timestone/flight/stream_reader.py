@@ -30,7 +30,7 @@ class FlightStreamReader(DataSourceStreamReader):
         options = self._options
         return {log: first_offset(options, log, found) for log, found in ends(options).items()}
 
-    def latestOffset(self) -> dict[str, int]:
+    def latestOffset(self) -> dict[str, int]:  # type: ignore[override]
         """Return the durable end of each log."""
         return {log: found.end for log, found in ends(self._options).items()}
 

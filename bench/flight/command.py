@@ -22,11 +22,11 @@ import timestone
 from timestone.log import Log
 from timestone_cli.group import Command
 
-from .environment import probe_environment
-from .errors import BenchmarkError
-from .options import POSITIVE, directory_option, json_option, progress_line, quick_option, repeat_option
-from .report import print_report
-from .working_directory import working_directory
+from ..environment import probe_environment
+from ..errors import BenchmarkError
+from ..options import POSITIVE, directory_option, json_option, progress_line, quick_option, repeat_option
+from ..report import print_report
+from ..working_directory import working_directory
 
 _MIB = 1024 * 1024
 _LOG = "telemetry"
@@ -202,7 +202,7 @@ def _bare(load: Load) -> Iterator[str]:
     words = [
         sys.executable,
         "-m",
-        "timestone_bench.bare_flight",
+        "timestone_bench.flight.bare_server",
         str(load.batch_records),
         str(load.record_bytes),
     ]

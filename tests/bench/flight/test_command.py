@@ -3,7 +3,7 @@ import json
 import pytest
 
 from tests.bench.commands import run
-from timestone_bench import flight
+from timestone_bench.flight import command as flight
 
 KINDS = [f"{what} {kind}" for what in ("append", "read") for kind in ("library", "flight", "bare", "mqtt")]
 

@@ -3,7 +3,7 @@ import threading
 import pyarrow.flight as fl
 
 from timestone.reading.arrow import SCHEMA
-from timestone_bench.bare_flight import BareServer, batch_of
+from timestone_bench.flight.bare_server import BareServer, batch_of
 
 
 def test_bare_server_serves_its_batch_as_often_as_it_is_asked_and_drops_what_it_is_sent() -> None:
