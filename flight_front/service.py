@@ -76,9 +76,11 @@ class FlightService:
                     return await method(call, request)
             except Exception as error:
                 ended = refusal(error, None if call is None else call.log)
-            if ended is None:
-                self._log.exception("internal error in %s", name)
-                ended = CallRefused(Code.INTERNAL, "internal error; the log of the server has it")
+                if ended is None and context.done():
+                    return None  # the client is gone, and what was being sent to it failed
+                if ended is None:
+                    self._log.exception("internal error in %s", name)
+                    ended = CallRefused(Code.INTERNAL, "internal error; the log of the server has it")
             self._calls.counts.failed[ended.code.name] += 1
             await context.abort(grpc.StatusCode[ended.code.name], str(ended))
             return None

@@ -1,8 +1,9 @@
 """Client of the server: ends of logs, tasks by its endpoints, and the records of a task."""
 
+import itertools
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -16,8 +17,9 @@ from pyspark_timestone.flight.options import FlightOptions
 
 _CALL_S = 60.0
 """Timeout of a call that plans. One that reads has none: gRPC notices a connection that is gone."""
-_RETRIES = 5
-"""A server that is restarted is away for seconds; a ticket gives the same records afterwards."""
+_RETRIES = 8
+"""Tries of a server that is away, in about 30 s: a restart takes seconds, and a range gives the same records."""
+_FAILED = (fl.FlightError, pa.ArrowException, OSError)
 
 
 class ServerUnavailable(SparkSourceError):
@@ -40,7 +42,7 @@ class FlightTask(InputPartition):
 
 
 def connected(options: FlightOptions) -> tuple[Any, Any]:
-    """Return a client that has logged in, and the options of its calls. Raises ServerUnavailable."""
+    """Return a client that has logged in, and the headers of its calls."""
     scheme = "grpc" if options.authority is None else "grpc+tls"
     extra = {} if options.authority is None else {"tls_root_certs": options.authority}
     client = fl.connect(f"{scheme}://{options.address}", **extra)
@@ -48,20 +50,18 @@ def connected(options: FlightOptions) -> tuple[Any, Any]:
         return client, []
     try:
         return client, [client.authenticate_basic_token(options.user, options.password or "")]
-    except (fl.FlightError, pa.ArrowException, OSError) as error:
+    except BaseException:
         client.close()
-        raise ServerUnavailable(_reason(options, error)) from None
+        raise
 
 
 def ends(options: FlightOptions) -> dict[str, Ends]:
     """Return start and durable end of each log. Raises ServerUnavailable, also if there is no such log."""
-    client, headers = connected(options)
-    try:
-        with closing(client):
-            flights = list(client.list_flights(options=fl.FlightCallOptions(_CALL_S, headers=headers)))
-    except (fl.FlightError, pa.ArrowException, OSError) as error:
-        raise ServerUnavailable(_reason(options, error)) from None
-    tickets = [json.loads(one.endpoints[0].ticket.ticket) for one in flights]
+
+    def ask(client: Any, headers: Any) -> list[Any]:
+        return list(client.list_flights(options=fl.FlightCallOptions(_CALL_S, headers=headers)))
+
+    tickets = [json.loads(one.endpoints[0].ticket.ticket) for one in _asked(options, ask)]
     found = {one["log"]: Ends(one["from"], one["to"]) for one in tickets if not one.get("partition")}
     missing = [log for log in options.logs if log not in found]
     if missing:
@@ -73,19 +73,18 @@ def ends(options: FlightOptions) -> dict[str, Ends]:
 
 def tasks(options: FlightOptions, ranges: Mapping[str, tuple[int, int]]) -> list[FlightTask]:
     """Return a task for each endpoint of the ranges [first, end) by log. Raises ServerUnavailable, DataLoss."""
-    made: list[FlightTask] = []
-    client, headers = connected(options)
-    with closing(client):
-        for log, (first, end) in ranges.items():
-            if first == end:
-                continue
-            descriptor = fl.FlightDescriptor.for_command(options.command(log, **{"from": first, "to": end}))
-            try:
-                info = client.get_flight_info(descriptor, fl.FlightCallOptions(_CALL_S, headers=headers))
-            except (fl.FlightError, pa.ArrowException, OSError) as error:
-                raise _converted(options, error) from None
-            made += [FlightTask(endpoint.ticket.ticket) for endpoint in info.endpoints]
-    return made
+    descriptors = [
+        fl.FlightDescriptor.for_command(options.command(log, **{"from": first, "to": end}))
+        for log, (first, end) in ranges.items()
+        if first < end
+    ]
+
+    def ask(client: Any, headers: Any) -> list[Any]:
+        login = fl.FlightCallOptions(_CALL_S, headers=headers)
+        return [client.get_flight_info(descriptor, login) for descriptor in descriptors]
+
+    infos = _asked(options, ask) if descriptors else []
+    return [FlightTask(endpoint.ticket.ticket) for info in infos for endpoint in info.endpoints]
 
 
 def records(task: FlightTask, options: FlightOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -99,32 +98,35 @@ def records(task: FlightTask, options: FlightOptions, schema: pa.Schema) -> Iter
         try:
             client, headers = connected(options)
             with closing(client):
-                reader = client.do_get(fl.Ticket(json.dumps(asked)), fl.FlightCallOptions(headers=headers))
-                for chunk in reader:
+                for chunk in client.do_get(
+                    fl.Ticket(json.dumps(asked)), fl.FlightCallOptions(headers=headers)
+                ):
                     batch = chunk.data
                     yield batch.select(schema.names).cast(schema)
                     asked["from"] = batch.column("offset")[-1].as_py() + 1
                     failures = 0
             return
-        except (fl.FlightUnavailableError, ServerUnavailable) as error:
+        except _FAILED as error:
             failures += 1
-            if failures > _RETRIES:
-                raise _converted(options, error) from None
-            _pause(failures)
-        except (fl.FlightError, pa.ArrowException, OSError) as error:
-            raise _converted(options, error) from None
+            _pause(options, error, failures)
 
 
-def _pause(failures: int) -> None:
+def _asked(options: FlightOptions, ask: Callable[[Any, Any], list[Any]]) -> list[Any]:
+    """Return the answer of a server, also of one that is being restarted."""
+    for failures in itertools.count(1):
+        try:
+            client, headers = connected(options)
+            with closing(client):
+                return ask(client, headers)
+        except _FAILED as error:
+            _pause(options, error, failures)
+    raise AssertionError("the last try raises")
+
+
+def _pause(options: FlightOptions, error: Exception, failures: int) -> None:
+    """Wait before the next try. Raises ServerUnavailable or DataLoss when another one is of no use."""
+    if not isinstance(error, fl.FlightUnavailableError) or failures > _RETRIES:
+        text = str(error).partition(". gRPC client debug context")[0]
+        kind = DataLoss if "out of range" in text or "continue at" in text else ServerUnavailable
+        raise kind(f"Flight server {options.address}: {text}") from None
     time.sleep(min(0.2 * 2**failures, 5.0))
-
-
-def _converted(options: FlightOptions, error: Exception) -> SparkSourceError:
-    text = str(error)
-    kind = DataLoss if "out of range" in text or "continue at" in text else ServerUnavailable
-    return kind(_reason(options, error))
-
-
-def _reason(options: FlightOptions, error: Exception) -> str:
-    text = str(error).partition(". gRPC client debug context")[0]
-    return f"Flight server {options.address}: {text}"

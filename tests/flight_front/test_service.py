@@ -133,6 +133,20 @@ def test_written_records_are_followed_when_they_are_durable(tmp_path: Path) -> N
         assert server.store.log("t").synced_offset == 1
 
 
+def test_client_that_is_gone_is_no_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with flight_server(tmp_path, batch_bytes=4096) as server:
+        server.store.log("t").append_many([bytes(1000)] * 20_000)
+        for _ in range(10):
+            client = server.connect()
+            reader = client.do_get(ticket(log="t"))
+            reader.read_chunk()
+            reader.cancel()
+            client.close()
+        wait_for(lambda: server.calls.open_count == 0)
+        assert not dict(server.calls.counts.failed)
+        assert not [one for one in caplog.records if one.levelname == "ERROR"]
+
+
 def test_handshake_gives_a_token_for_a_password(tmp_path: Path) -> None:
     set_password(tmp_path / "passwords", "alice", b"secret")
     (tmp_path / "acl").write_text("user alice\nlog read t\n")
