@@ -1,4 +1,5 @@
-"""PUBACK, PUBREC, PUBREL and PUBCOMP from a client, and the answers of QoS 2.
+"""PUBACK, PUBREC, PUBREL and PUBCOMP from a client, and the answers of QoS 2. The answers to its publishes are decided
+in `ingest.puback`.
 
 An answer that lets the client release a packet id waits until the session is durable without it. Otherwise a server
 that is killed and restarted would begin the exchange again, and the client would take it for another message."""

@@ -12,7 +12,7 @@ from mqtt_front.errors import ProtocolViolation
 from mqtt_front.handlers.ack import release_again
 from mqtt_front.handlers.server import Server
 from mqtt_front.net.client_protocol import PACKET_BYTES_MAX, ClientProtocol, Stay
-from mqtt_front.protocol.outgoing_aliases import OutgoingAliases
+from mqtt_front.protocol.topic_aliases import OutgoingAliases
 from mqtt_front.reasons import Reason
 from mqtt_front.runtime.timer_wheel import ticks
 from mqtt_front.security.guard import REASONS

@@ -12,9 +12,10 @@ from time import perf_counter_ns
 
 import numpy as np
 
-from mqtt_front.codec.frame import frame_acknowledgements, with_reason
+from mqtt_front.codec.frame import frame_acknowledgements
 from mqtt_front.errors import MqttError
 from mqtt_front.ingest.fair_share import FairShare
+from mqtt_front.ingest.puback import REPEATED, acknowledge_each, answer_turns
 from mqtt_front.ingest.routing import Router
 from mqtt_front.ingest.turn import Columns, Turn, write_batch_of
 from mqtt_front.kernel.loops import PublishFastPath
@@ -36,9 +37,6 @@ from timestone_access.throttled_log import ThrottledLog
 DROP_REASONS = tuple(Reason(code).name.lower() for code in sorted(PUBLISH_REASONS) if Reason(code).is_error)
 """Reasons for dropping a publish; those that never occurred are counted as 0."""
 _PUBREC = 0x50
-_REPEATED = 1 << 32
-"""Instead of the number of a log: the answer is that of an earlier publish."""
-_FAILED = Reason.IMPLEMENTATION_SPECIFIC_ERROR
 PIECE_BYTES = 512 * 1024
 """From this size on, publishes are submitted before the end of the turn: the committer writes while the loop continues
 reading."""
@@ -90,7 +88,7 @@ class Ingest:
         """Bytes that may be collected in a turn before clients are paused."""
         self.gathering = PublishFastPath(router.known, packet_bytes)
         self.gathering.paused = ack is Ack.MEMORY
-        self.acknowledge_all: Callable[[list[PublishColumns]], None] = _acknowledge_each
+        self.acknowledge_all: Callable[[list[PublishColumns]], None] = acknowledge_each
         """Answers each source of settled turns of the fast path once."""
         self.received_count = 0
         self.gathered_count = 0
@@ -136,7 +134,7 @@ class Ingest:
     def repeat(self, source: Source, packet_ids: list[bytes]) -> None:
         """Answer repeated QoS 2 publishes: after all unsettled ones, so that their result is known."""
         answers = [frame_acknowledgements(_PUBREC, [one]) for one in packet_ids]
-        self._open_turn().answers += [(source, answer, _REPEATED) for answer in answers]
+        self._open_turn().answers += [(source, answer, REPEATED) for answer in answers]
 
     def once_settled(self, then: Callable[[], None]) -> None:
         """Call `then` when everything published so far is settled; at once if it is."""
@@ -328,7 +326,7 @@ class Ingest:
                 outcomes.append((turn, number, error))
         if self._ack is Ack.MEMORY:
             # This level promises acceptance only; the batches still count until they are written.
-            self._answer([turn])
+            answer_turns([turn], self.acknowledge_all)
             self._time([turn])
             turn.answers = []
         if tried:
@@ -355,7 +353,7 @@ class Ingest:
         done = []
         while self._turns and self._turns[0].open_count == 0:
             done.append(self._turns.popleft())
-        self._answer(done)
+        answer_turns(done, self.acknowledge_all)
         self._time(done)
         appended: list[Appended] = []
         for turn in done:
@@ -382,46 +380,6 @@ class Ingest:
         for turn in turns:
             if count := sum(len(answer) // 4 for _, answer, _ in turn.all_answers()):
                 self.answer_times.observe(now_ns - turn.began_ns, count)
-
-    def _answer(self, turns: list[Turn]) -> None:
-        """Answer turns with one write a source, regardless of the number of turns."""
-        gathered = [turn.gathered for turn in turns if turn.gathered is not None and not turn.uneven]
-        if len(gathered) == len(turns):
-            self.acknowledge_all(gathered)
-            return
-        writes: dict[Source, list[bytes]] = {}
-        counts: dict[Source, int] = {}
-        for turn in turns:
-            for source, acknowledgements, number in turn.all_answers():
-                if number == _REPEATED:
-                    reason = 0 if source.has_received(acknowledgements) else _FAILED
-                else:
-                    reason = turn.reason(number) if turn.uneven else 0
-                if reason == Reason.NOT_AUTHORIZED and source.level < 5:
-                    reason = (
-                        0  # "a positive acknowledgement, or close" [MQTT-3.3.5-2]; its other topics are fine
-                    )
-                if source.exactly_once:
-                    source.settled(acknowledgements, reason)
-                if reason and source.level < 5:
-                    source.refuse(f"a publish was refused: {Reason(reason).name}")
-                    continue
-                answer = with_reason(acknowledgements, reason) if reason else acknowledgements
-                writes.setdefault(source, []).append(answer)
-                counts[source] = counts.get(source, 0) + len(acknowledgements) // 4
-        for source, parts in writes.items():
-            source.acknowledge(parts[0] if len(parts) == 1 else b"".join(parts), counts[source])
-
-
-def _acknowledge_each(turns: list[PublishColumns]) -> None:
-    answers: dict[Source, list[bytes]] = {}
-    for gathered in turns:
-        for source, answer in zip(gathered.sources, gathered.answers, strict=True):
-            if answer:
-                answers.setdefault(source, []).append(answer)
-    for source, parts in answers.items():
-        data = b"".join(parts)
-        source.acknowledge(data, len(data) // 4)
 
 
 def _topic_ids(run: Publishes, codes: list[int]) -> bytes:

@@ -15,6 +15,7 @@ from mqtt_front.errors import MalformedPacket, MqttError, ProtocolViolation
 from mqtt_front.kernel.loops import scan_publishes
 from mqtt_front.protocol.events import Acknowledgements, Event, Pings, Publishes, PublishRow, has_qos_2
 from mqtt_front.protocol.header_block import publish_headers
+from mqtt_front.protocol.topic_aliases import InboundAliases
 from mqtt_front.reasons import Reason
 
 _ACKNOWLEDGEMENTS = {
@@ -94,7 +95,7 @@ class Connection:
         (section 4.9). Maintained by the owner."""
         self.held = False
         """Set while events are held back until `go_on`."""
-        self._aliases: dict[int, bytes] = {}
+        self._aliases = InboundAliases(inbound.topic_alias_maximum)
         self._partial = bytearray()
         self._partial_end = 0
 
@@ -322,7 +323,7 @@ class Connection:
                 headers = publish_headers(properties.get(number, b""))
                 topic = row.topic
                 if headers.topic_alias is not None:
-                    topic = self._resolve(topic, headers.topic_alias)
+                    topic = self._aliases.resolve(topic, headers.topic_alias)
                 elif not topic:
                     raise MalformedPacket("PUBLISH without a topic")
             except MqttError as error:
@@ -330,20 +331,6 @@ class Connection:
                 break
             rows.append(row._replace(topic=topic, headers=headers.block))
         return Publishes.of(rows, run.size_bytes), fault
-
-    def _resolve(self, topic: bytes, alias: int) -> bytes:
-        """Return the topic of a publish with an alias, which is set or looked up (section 3.3.2.3.4)."""
-        if alias > self.inbound.topic_alias_maximum:
-            limit = self.inbound.topic_alias_maximum
-            message, setting = f"topic alias {alias}; the limit is {limit}", "topic_alias_maximum"
-            raise ProtocolViolation(message, Reason.TOPIC_ALIAS_INVALID, setting)
-        if topic:
-            self._aliases[alias] = topic
-            return topic
-        known = self._aliases.get(alias)
-        if known is None:
-            raise ProtocolViolation(f"topic alias {alias} was never set")
-        return known
 
 
 def _not_mqtt(start: bytes) -> str:

@@ -13,8 +13,8 @@ from mqtt_front.feeds.retained_feed import RetainedFeed
 from mqtt_front.feeds.shared_feed import SharedFeed
 from mqtt_front.feeds.stream_feed import StreamFeed
 from mqtt_front.feeds.subscription import Subscription
-from mqtt_front.protocol.outgoing_aliases import OutgoingAliases
 from mqtt_front.protocol.packet_ids import PacketIds
+from mqtt_front.protocol.topic_aliases import OutgoingAliases
 from mqtt_front.reasons import Reason
 from mqtt_front.security.rules import Permissions
 from mqtt_front.sessions.replay import Beginning

@@ -9,7 +9,7 @@ from mqtt_front.delivery.packing import Packed, pack, pack_single
 from mqtt_front.feeds.feed import Feed, LogSource
 from mqtt_front.feeds.subscription import Subscription
 from mqtt_front.protocol.header_block import header_block
-from mqtt_front.protocol.outgoing_aliases import OutgoingAliases
+from mqtt_front.protocol.topic_aliases import OutgoingAliases
 from mqtt_front.runtime.clocks import PassingTime
 from mqtt_front.sessions.session import Session, Target
 from tests.support.mqtt_clients import parse

@@ -1,5 +1,8 @@
-"""Topic aliases of deliveries on one connection (section 3.3.2.3.4): the first topics, and frequent ones, are sent
-by alias once the client knows it."""
+"""Topic aliases of one connection (section 3.3.2.3.4). Of publishes: as the client sets and uses them. Of deliveries:
+the first topics, and frequent ones, are sent by alias once the client knows it."""
+
+from mqtt_front.errors import ProtocolViolation
+from mqtt_front.reasons import Reason
 
 _OFTEN = 4
 """Deliveries after which a topic gets an alias when half of them are left: most topics occur once, or often."""
@@ -10,6 +13,30 @@ _SHORT = 2 + 3
 """A topic of at most this size takes no more room than its alias."""
 NO_TOPIC = b"\0\0"
 """An empty topic name with its length: the alias identifies the topic."""
+
+
+class InboundAliases:
+    """Aliases set by the publishes of a client, until the connection ends."""
+
+    __slots__ = ("_maximum", "_topics")
+
+    def __init__(self, maximum: int) -> None:
+        self._maximum = maximum
+        self._topics: dict[int, bytes] = {}
+
+    def resolve(self, topic: bytes, alias: int) -> bytes:
+        """Return the topic of a publish with an alias, which its topic sets and an empty one uses. Raises
+        ProtocolViolation."""
+        if alias > self._maximum:
+            message = f"topic alias {alias}; the limit is {self._maximum}"
+            raise ProtocolViolation(message, Reason.TOPIC_ALIAS_INVALID, "topic_alias_maximum")
+        if topic:
+            self._topics[alias] = topic
+            return topic
+        known = self._topics.get(alias)
+        if known is None:
+            raise ProtocolViolation(f"topic alias {alias} was never set")
+        return known
 
 
 class OutgoingAliases:

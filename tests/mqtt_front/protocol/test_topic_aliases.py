@@ -1,12 +1,13 @@
-"""Outgoing topic aliases (trap 28): for the first topics and for frequent ones, within the client's maximum, and never
-before the client knows them."""
+"""Topic aliases: outgoing ones (trap 28) for the first topics and for frequent ones, within the client's maximum, and
+never before the client knows them; inbound ones."""
 
 import pytest
 
 from mqtt_front.codec import packets
 from mqtt_front.codec.packets import Publish
 from mqtt_front.codec.properties import Properties
-from mqtt_front.protocol.outgoing_aliases import NO_TOPIC, OutgoingAliases
+from mqtt_front.errors import ProtocolViolation
+from mqtt_front.protocol.topic_aliases import NO_TOPIC, InboundAliases, OutgoingAliases
 from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_server import MqttServer, mqtt_server
 
@@ -213,3 +214,17 @@ def test_alias_of_one_subscription_is_used_by_the_others(server: MqttServer) -> 
         assert found == [topic for topic, _ in sent for _ in range(2)]
         last = received[-10:] + received[-32:-22]
         assert not any(one.topic for one in last), "whichever subscription they are for"
+
+
+def test_inbound_alias_stands_for_the_topic_that_set_it_last() -> None:
+    aliases = InboundAliases(2)
+    assert [aliases.resolve(b"a", 1), aliases.resolve(b"", 1)] == [b"a", b"a"]
+    assert [aliases.resolve(b"b", 1), aliases.resolve(b"", 1)] == [b"b", b"b"]
+
+
+@pytest.mark.parametrize(("topic", "alias"), [(b"", 2), (b"a", 3)])
+def test_inbound_alias_that_was_never_set_or_is_too_large_violates_the_protocol(
+    topic: bytes, alias: int
+) -> None:
+    with pytest.raises(ProtocolViolation, match=f"topic alias {alias}"):
+        InboundAliases(2).resolve(topic, alias)
