@@ -96,6 +96,14 @@ class Follower:
         if name in self.started and not log.damaged:
             self._send(Held(self.generation, name, log.durable))
 
+    def beat(self) -> None:
+        """Promise again what is durable, and ask again what was not answered: the follower's heartbeat."""
+        for name in self.logs:
+            if name in self.started:
+                self.hold(name)
+            else:
+                self.ask_for(name)
+
     def _keeps(self, name: str, offset: int) -> bool:
         """Return whether a cut removes nothing that was shown. If it would, a promise was broken somewhere: this
         replica stays out."""

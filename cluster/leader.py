@@ -93,7 +93,7 @@ class Leader:
         leader has shown is in there (Raft §8 has a leader commit an entry of its own before it answers reads)."""
         counted = self.counted
         for name, log in self.logs.items():
-            committed = max(log.committed, min(self._held_by(member, name) for member in counted))
+            committed = max(log.committed, min(self.held_by(member, name) for member in counted))
             stable = max(log.stable, min(committed, *(self._held_at(node, name) for node in self.replicas)))
             if (committed, stable) != (log.committed, log.stable):
                 log.committed, log.stable = committed, stable
@@ -139,17 +139,26 @@ class Leader:
         """Return whether nothing waits, so that another member can lead without a record of unknown outcome."""
         return member in self.followers and all(log.committed == log.end for log in self.logs.values())
 
-    # Helpers.
+    def beat(self) -> None:
+        """Say to all followers what is committed: the leader's heartbeat."""
+        for member, progress in self.followers.items():
+            for name, one in progress.items():
+                if one.sent is not None:
+                    log = self.logs[name]
+                    self._send(member, Committed(self.generation, name, log.committed, log.stable))
 
-    def _held_by(self, member: str, name: str) -> int:
+    def held_by(self, member: str, name: str) -> int:
+        """Return below which offset a member has the records of a log, as far as it has said in this generation."""
         if member == self.member:
             return self.logs[name].durable
         progress = self.followers.get(member, {}).get(name)
         return progress.held if progress else 0
 
+    # Helpers.
+
     def _held_at(self, node: str, name: str) -> int:
         members = [member for member in (self.member, *self.followers) if node_of(member) == node]
-        return max((self._held_by(member, name) for member in members), default=0)
+        return max((self.held_by(member, name) for member in members), default=0)
 
     def _ship(self, member: str, name: str) -> None:
         progress, log = self.followers[member].get(name), self.logs[name]

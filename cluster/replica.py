@@ -3,8 +3,8 @@ what the driver has to do, in this order.
 
 The shape is PacificA's: the leader ships its log to all replicas, and commits what every in-sync one has; who leads and
 who is in sync is a value in etcd that one transaction changes. Divergence is settled as in Kafka (KIP-101, KIP-279), a
-leader's term as in Raft (§5.1). Its driver decides *when* to stand, dismiss, admit or resign; here is only what each
-of these may do. They are safe at any time: no rule below looks at a clock.
+leader's term as in Raft (§5.1). `deadlines` says *when* to stand, dismiss, admit or resign; here is only what each of
+these may do. They are safe at any time: no rule below looks at a clock.
 
 | event | reported when |
 |---|---|
@@ -133,6 +133,11 @@ class Replica:
         """Ask a leader again on a new link: what was on its way is lost."""
         if isinstance(self.role, Follower) and self.role.leader == member:
             self.role.ask()
+
+    def beat(self) -> None:
+        """Send a heartbeat; called often, so that what was lost on the way is said again."""
+        if self.role is not None:
+            self.role.beat()
 
     # The own disk.
 

@@ -97,8 +97,8 @@ class HoldsBeforeFlush(Follower):
 
 
 class CountsOwnUnflushed(Leader):
-    def _held_by(self, member: str, name: str) -> int:
-        return self.logs[name].end if member == self.member else super()._held_by(member, name)
+    def held_by(self, member: str, name: str) -> int:
+        return self.logs[name].end if member == self.member else super().held_by(member, name)
 
     def appended(self, name: str) -> None:
         super().appended(name)

@@ -1,0 +1,127 @@
+"""When a replica does what it may do at any time: stand, admit, dismiss, resign, repeat itself.
+
+Nothing here matters for safety. Times are seconds of a clock that never goes back and counts a suspended machine's time
+as well (CLOCK_BOOTTIME); the caller passes them.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+
+from .leader import Leader
+from .replica import Replica
+from .shard_record import node_of
+
+TICK_S = 0.2
+"""How often `tick` is to be called; also the heartbeat in both directions."""
+SILENT_S = 1.0
+"""A leader that is not registered and was not heard for this long is dead."""
+PLACE_S = 0.1
+"""Candidates stand one after another, the preferred replica first."""
+LATE_S = 2.0
+"""A member that has not held what the leader's end was so long ago leaves the in-sync set."""
+STUCK_S = 3.0
+"""A leader that has committed nothing for this long, though others are there, resigns."""
+AWAY_S = 10.0
+"""A leader that has resigned does not stand for this long."""
+AGAIN_S = 1.0
+"""What etcd or a peer has not answered is repeated after this time."""
+
+
+class Deadlines:
+    """Deadlines of one replica. Call `heard` for each frame of a member, and `tick` five times a second."""
+
+    def __init__(self, replica: Replica, now_s: float) -> None:
+        self._replica = replica
+        self._heard_s: dict[str, float] = {}
+        self._ends: deque[tuple[float, dict[str, int]]] = deque()
+        """The leader's ends in the last LATE_S, oldest first."""
+        self._generation = 0
+        self._committed: dict[str, int] = {}
+        self._moved_s = self._began_s = now_s
+        self._stand_s: float | None = None
+        self._again_s = self._ask_s = self._away_s = now_s
+
+    def heard(self, member: str, now_s: float) -> None:
+        """Note that a frame came from a member."""
+        self._heard_s[member] = now_s
+
+    def tick(self, now_s: float, runs: Mapping[str, int]) -> None:
+        """Do what is due. `runs` are the nodes that are registered in etcd, as far as this one knows."""
+        if isinstance(self._replica.role, Leader):
+            self._lead(self._replica.role, now_s, runs)
+        else:
+            self._follow(now_s, runs)
+
+    # A leader.
+
+    def _lead(self, role: Leader, now_s: float, runs: Mapping[str, int]) -> None:
+        if self._generation != role.generation:
+            self._generation, self._began_s, self._moved_s = role.generation, now_s, now_s
+            self._ends.clear()
+        self._stand_s = None
+        self._ends.append((now_s, {name: log.end for name, log in role.logs.items()}))
+        while len(self._ends) > 1 and self._ends[1][0] <= now_s - LATE_S:
+            self._ends.popleft()
+        self._replica.beat()
+        if now_s >= self._again_s and self._change(role, now_s, runs):
+            self._again_s = now_s + AGAIN_S
+        if self._is_stuck(role, now_s, runs):
+            self._away_s = now_s + AWAY_S
+            self._replica.resign()
+
+    def _change(self, role: Leader, now_s: float, runs: Mapping[str, int]) -> bool:
+        """Propose one change of the in-sync set, if one is due: who has caught up is admitted before others leave, so
+        that the last ones can be swapped."""
+        before = len(self._replica.actions)
+        for member in sorted(role.followers.keys() - role.isr):
+            run = runs.get(node_of(member))
+            if run is not None and self._is_current(role, member, now_s):
+                self._replica.admit(member, run)
+        for member in sorted(role.isr - {role.member}):
+            is_gone = node_of(member) not in runs
+            if len(self._replica.actions) == before and (
+                is_gone or (now_s - self._began_s >= LATE_S and not self._is_current(role, member, now_s))
+            ):
+                self._replica.dismiss(member)
+        return len(self._replica.actions) > before
+
+    def _is_current(self, role: Leader, member: str, now_s: float) -> bool:
+        if now_s - self._heard_s.get(member, -LATE_S) >= LATE_S:
+            return False
+        return all(role.held_by(member, name) >= end for name, end in self._ends[0][1].items())
+
+    def _is_stuck(self, role: Leader, now_s: float, runs: Mapping[str, int]) -> bool:
+        committed = {name: log.committed for name, log in role.logs.items()}
+        waits = not role.is_serving or any(log.committed < log.end for log in role.logs.values())
+        if committed != self._committed or not waits:
+            self._committed, self._moved_s = committed, now_s
+        others = sum(node in runs for node in role.replicas if node != node_of(role.member))
+        return now_s - self._moved_s >= STUCK_S and others >= self._replica.min_isr
+
+    # A follower, or none.
+
+    def _follow(self, now_s: float, runs: Mapping[str, int]) -> None:
+        replica, record = self._replica, self._replica.record
+        if record is None:
+            return
+        if record.leader == replica.member and record.run == replica.run:
+            if now_s >= self._again_s:  # has given up: until etcd knows it, no other can be elected
+                self._again_s = now_s + AGAIN_S
+                replica.resign()
+            return
+        if now_s >= self._ask_s:
+            self._ask_s = now_s + AGAIN_S
+            replica.follow_again()
+        replica.beat()
+        leader = record.leader
+        is_gone = leader in (None, replica.member) or runs.get(node_of(leader)) != record.run
+        is_silent = leader is None or now_s - self._heard_s.get(leader, -SILENT_S) >= SILENT_S
+        if not (is_gone and is_silent and replica.may_stand and now_s >= self._away_s):
+            self._stand_s = None
+        elif self._stand_s is None:
+            node = node_of(replica.member)
+            place = record.replicas.index(node) if node in record.replicas else len(record.replicas)
+            self._stand_s = now_s + place * PLACE_S
+        elif now_s >= self._stand_s:
+            self._stand_s = now_s + AGAIN_S
+            replica.stand()

@@ -1,0 +1,433 @@
+"""A whole cluster in virtual time: the protocol with its deadlines, the real engine, and a disk that forgets.
+
+Each node has a store of the engine in its own folder, whose operations are recorded: a power cut leaves one of the
+images that a disk with honest flushes may have then. Links are like TCP: frames arrive in order, and a cut loses what
+is on its way. One seed draws everything, so a seed repeats a run.
+"""
+
+import heapq
+import itertools
+import random
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from tests.cluster.engine_replica_log import EngineReplicaLog, Written
+from tests.support.power_loss import Disk, Loss
+from tests.support.recording_files import RecordingFiles
+from tests.support.step_clock import StepClock
+from tests.support.workload import crash_config
+from timestone.store import Store
+from timestone_cluster.actions import Alarm, Append, Clear, Cut, Propose, Refresh, Send, Ship, Show
+from timestone_cluster.deadlines import TICK_S, Deadlines
+from timestone_cluster.frames import Frame, Records
+from timestone_cluster.leader import Leader
+from timestone_cluster.replica import Replica
+from timestone_cluster.shard_record import ShardRecord, node_of
+
+LEASE_S = 3.0
+KEEP_ALIVE_S = 1.0
+CALM_S = 10.0
+"""After the last fault every shard commits within this time."""
+FAULTS = ("kill", "power", "pause", "cut", "one way", "alone", "no etcd", "etcd down", "slow disk", "lease")
+
+
+class Broken(AssertionError):
+    """A promise was broken."""
+
+
+@dataclass
+class Shard:
+    """What must be true of a shard, and what etcd has of it."""
+
+    name: str
+    record: ShardRecord
+    revision: int = 1
+    shown: list[tuple[str, bytes]] = field(default_factory=list)
+    """What was shown, by offset."""
+
+
+@dataclass
+class SimulatedNode:
+    """One machine: folder, store, replicas, and what is wrong with it at present."""
+
+    name: str
+    root: Path
+    life: int = 0
+    """Rises when the process starts or dies: events of an earlier one do not happen."""
+    run: int = 0
+    paused_until: float = 0.0
+    flush_s: float = 0.002
+    store: Store | None = None
+    files: RecordingFiles | None = None
+    logs: dict[int, EngineReplicaLog] = field(default_factory=dict)
+    replicas: dict[int, Replica] = field(default_factory=dict)
+    deadlines: dict[int, Deadlines] = field(default_factory=dict)
+    flushing: set[int] = field(default_factory=set)
+
+
+class Simulation:
+    """A run. `run` raises Broken, or returns what happened."""
+
+    replica_type: type[Replica] = Replica
+
+    def __init__(self, seed: str, folder: Path) -> None:
+        self.rng = rng = random.Random(seed)
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)  # else it would be a part of what the first node records
+        self.now_s = 0.0
+        self.counts = dict.fromkeys(("elections", "cuts", "starts", "records", "faults"), 0)
+        self._queue: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = itertools.count()
+        self._runs = itertools.count(1)
+        names = "abcde"[: rng.choice((3, 3, 4, 5))]
+        self.shards = {}
+        for number in range(rng.randint(1, 4)):
+            replicas = tuple(rng.sample(names, 3))
+            self.shards[number] = Shard(f"shard{number}", ShardRecord.first(replicas))
+        self.nodes = {name: SimulatedNode(name, folder / f"{name}0") for name in names}
+        self.leases: dict[str, tuple[int, float]] = {}
+        """Run, and when it ends."""
+        self.is_etcd_up = True
+        self.cut: set[tuple[str, str]] = set()
+        """Pairs, of which the second does not hear the first. "etcd" is one of the names."""
+        self._arrives: dict[tuple[str, str], float] = {}
+        self._clock = StepClock()
+
+    # Time.
+
+    def at(self, delay_s: float, do: Callable[[], None], node: SimulatedNode | None = None) -> None:
+        """Do something later: on a node only while the process lives that wanted it, and not while it is paused."""
+        life = node.life if node is not None else 0
+
+        def happen() -> None:
+            if node is None:
+                do()
+            elif node.life == life:
+                if node.paused_until > self.now_s:
+                    heapq.heappush(self._queue, (node.paused_until, next(self._order), happen))
+                else:
+                    do()
+
+        heapq.heappush(self._queue, (self.now_s + delay_s, next(self._order), happen))
+
+    def _advance(self, until_s: float) -> None:
+        while self._queue and self._queue[0][0] <= until_s:
+            self.now_s, _, do = heapq.heappop(self._queue)
+            do()
+        self.now_s = until_s
+
+    def run(self, faults: int) -> dict[str, int]:
+        """Start all nodes, break things for a while, repair everything, and require that every shard commits again."""
+        try:
+            for node in self.nodes.values():
+                self.start(node)
+            self.at(0.1, self._append)
+            self._advance(4.0)
+            for _ in range(faults):
+                self._advance(self.now_s + self.rng.choice((0.05, 0.3, 1.0, 3.0)))
+                self._fault(self.rng.choice(FAULTS))
+            self._heal()
+            before = {number: len(shard.shown) for number, shard in self.shards.items()}
+            self._advance(self.now_s + CALM_S)
+            for number, shard in self.shards.items():
+                if len(shard.shown) <= before[number]:
+                    raise Broken(f"{shard.name} commits nothing: {shard.record}")
+            self._compare()
+            self.counts["records"] = sum(len(shard.shown) for shard in self.shards.values())
+            return self.counts
+        finally:
+            for node in self.nodes.values():
+                self._stop(node)
+
+    # Faults.
+
+    def _fault(self, kind: str) -> None:
+        self.counts["faults"] += 1
+        rng = self.rng
+        node = self.nodes[rng.choice(sorted(self.nodes))]
+        lasts_s = rng.choice((0.1, 1.0, 4.0, 8.0))
+        others = [name for name in sorted(self.nodes) if name != node.name]
+        match kind:
+            case "kill" | "power" if node.store is not None:
+                self._stop(node, is_power_cut=kind == "power")
+                self.at(lasts_s, lambda: self.start(node))
+            case "pause":
+                node.paused_until = self.now_s + lasts_s
+            case "cut" | "one way":
+                pairs = {(node.name, other) for other in rng.sample(others, rng.randint(1, len(others)))}
+                self._cut(pairs if kind == "one way" else pairs | {(b, a) for a, b in pairs}, lasts_s)
+            case "alone":
+                self._cut(
+                    {pair for other in others for pair in ((node.name, other), (other, node.name))}, lasts_s
+                )
+            case "no etcd":
+                self._cut({(node.name, "etcd")}, lasts_s)
+            case "etcd down":
+                self.is_etcd_up = False
+                self.at(lasts_s, self._etcd_returns)
+            case "slow disk":
+                node.flush_s = rng.choice((0.05, 1.0, 5.0))
+                self.at(lasts_s, lambda: setattr(node, "flush_s", 0.002))
+            case "lease":
+                self.leases.pop(node.name, None)
+
+    def _cut(self, pairs: set[tuple[str, str]], lasts_s: float) -> None:
+        self.cut |= pairs
+        self.at(lasts_s, lambda: self._join(pairs))
+
+    def _join(self, pairs: set[tuple[str, str]]) -> None:
+        self.cut -= pairs
+        for one, other in sorted(pairs):
+            if other != "etcd":
+                self._link(one, other)
+
+    def _link(self, one: str, other: str) -> None:
+        for name, peer in ((one, other), (other, one)):
+            for number, replica in self.nodes[name].replicas.items():
+                replica.linked(peer)
+                self._perform(self.nodes[name], number)
+
+    def _etcd_returns(self) -> None:
+        self.is_etcd_up = True
+        self.leases = {name: (run, self.now_s + LEASE_S) for name, (run, _) in self.leases.items()}
+
+    def _heal(self) -> None:
+        self._etcd_returns()
+        self._join(set(self.cut))
+        for node in self.nodes.values():
+            node.paused_until, node.flush_s = 0.0, 0.002
+            if node.store is None:
+                self.start(node)
+
+    # Nodes.
+
+    def start(self, node: SimulatedNode) -> None:
+        """Start the process of a node, if it is not running, from what is on its disk."""
+        if node.store is not None:
+            return
+        self.counts["starts"] += 1
+        node.files = RecordingFiles(node.root)
+        node.store = Store(node.root, crash_config(), files=node.files, clock=self._clock)
+        node.life += 1
+        self._register(node)
+
+    def _register(self, node: SimulatedNode) -> None:
+        """Register in etcd, then read the records of the shards: there are replicas from then on."""
+        if not self._reaches_etcd(node):
+            self.at(0.5, lambda: self._register(node), node)
+            return
+        node.run = next(self._runs)
+        self.leases[node.name] = node.run, self.now_s + LEASE_S
+        self.at(KEEP_ALIVE_S, lambda: self._keep_alive(node), node)
+        for number, shard in self.shards.items():
+            if number in node.replicas:
+                node.replicas[number].registered(node.run)
+                self._perform(node, number)
+            elif node.name in shard.record.replicas:
+                assert node.store is not None
+                log = node.logs[number] = EngineReplicaLog(node.store, shard.name)
+                node.replicas[number] = self.replica_type(node.name, node.run, 2, {shard.name: log.state()})
+                node.deadlines[number] = Deadlines(node.replicas[number], self.now_s)
+                self._see(node, number)
+                self.at(self.rng.random() * TICK_S, lambda number=number: self._tick(node, number), node)  # type: ignore[misc]
+
+    def _stop(self, node: SimulatedNode, *, is_power_cut: bool = False) -> None:
+        if node.store is None or node.files is None:
+            return
+        node.life += 1
+        files, root = node.files, node.root
+        operations = list(files.operations)
+        if is_power_cut:
+            disk = Disk(files)
+            for number, operation in enumerate(operations):
+                disk.apply(number, operation)
+            image = disk.image(self.rng, self.rng.choice(list(Loss)))
+            node.root = self.folder / f"{node.name}{node.life}"
+            image.write(node.root)
+        else:
+            files.stop()
+            node.root = self.folder / f"{node.name}{node.life}"
+            shutil.copytree(root, node.root)
+        node.store.close()  # of the old folder: what the process would have done after its death
+        shutil.rmtree(root)
+        node.store = node.files = None
+        node.logs, node.replicas, node.deadlines, node.flushing = {}, {}, {}, set()
+
+    def _tick(self, node: SimulatedNode, number: int) -> None:
+        runs = {name: run for name, (run, ends_s) in self.leases.items() if ends_s > self.now_s}
+        if self._reaches_etcd(node):
+            self._see(node, number)
+        node.deadlines[number].tick(self.now_s, runs)
+        self._perform(node, number)
+        self.at(TICK_S, lambda: self._tick(node, number), node)
+
+    def _append(self) -> None:
+        """Let clients append where a leader serves."""
+        for node in self.nodes.values():
+            for number, replica in node.replicas.items():
+                if (
+                    node.paused_until <= self.now_s
+                    and replica.is_serving
+                    and isinstance(replica.role, Leader)
+                ):
+                    log, generation = node.logs[number], replica.role.generation
+                    records = tuple(
+                        log.new(
+                            generation,
+                            f"topic/{self.rng.randrange(30)}",
+                            b"%s %d" % (node.name.encode(), next(self._order)),
+                        )
+                        for _ in range(self.rng.randint(1, 3))
+                    )
+                    log.append(records)
+                    replica.appended(self.shards[number].name, log.end, len(log.names))
+                    self._flush(node, number)
+                    self._perform(node, number)
+        self.at(self.rng.uniform(0.05, 0.4), self._append)
+
+    def _flush(self, node: SimulatedNode, number: int) -> None:
+        if number in node.flushing:
+            return
+        node.flushing.add(number)
+
+        def flush() -> None:
+            node.flushing.discard(number)
+            end = node.logs[number].flush()
+            node.replicas[number].durable(self.shards[number].name, end)
+            self._perform(node, number)
+
+        self.at(node.flush_s * self.rng.uniform(0.5, 2), flush, node)
+
+    # etcd.
+
+    def _reaches_etcd(self, node: SimulatedNode) -> bool:
+        return self.is_etcd_up and (node.name, "etcd") not in self.cut
+
+    def _keep_alive(self, node: SimulatedNode) -> None:
+        if self._reaches_etcd(node):
+            run, ends_s = self.leases.get(node.name, (0, 0.0))
+            if run != node.run or ends_s < self.now_s:
+                self._register(node)
+                return
+            self.leases[node.name] = run, self.now_s + LEASE_S
+        self.at(KEEP_ALIVE_S, lambda: self._keep_alive(node), node)
+
+    def _see(self, node: SimulatedNode, number: int) -> None:
+        shard = self.shards[number]
+        record, revision = shard.record, shard.revision  # as it was read; it arrives later
+
+        def arrive() -> None:
+            node.replicas[number].record_seen(record, revision)
+            self._perform(node, number)
+
+        self.at(self.rng.uniform(0.001, 0.05), arrive, node)
+
+    def _propose(self, node: SimulatedNode, number: int, proposal: Propose) -> None:
+        """Run a transaction after a while; its answer may be lost."""
+        shard = self.shards[number]
+
+        def arrive() -> None:
+            if not self._reaches_etcd(node) or proposal.revision != shard.revision:
+                return
+            runs = {name: run for name, (run, ends_s) in self.leases.items() if ends_s > self.now_s}
+            is_present = proposal.present is None or runs.get(proposal.present[0]) == proposal.present[1]
+            is_absent = proposal.absent is None or runs.get(proposal.absent[0]) != proposal.absent[1]
+            if is_present and is_absent:
+                self.counts["elections"] += proposal.record.generation > shard.record.generation
+                shard.record, shard.revision = proposal.record, shard.revision + 1
+                for other in self.nodes.values():
+                    if number in other.replicas and self._reaches_etcd(other):
+                        self._see(other, number)
+            elif self.rng.random() < 0.5 and number in node.replicas:
+                node.replicas[number].refused(proposal)
+                self._perform(node, number)
+
+        self.at(self.rng.uniform(0.001, 0.1), arrive)
+
+    # Actions.
+
+    def _perform(self, node: SimulatedNode, number: int) -> None:
+        replica, log, name = node.replicas[number], node.logs[number], self.shards[number].name
+        while actions := replica.take_actions():
+            for action in actions:
+                match action:
+                    case Send(member, frame):
+                        self._send(node, member, number, frame)
+                    case Ship():
+                        for frame in _frames(replica, log, action):
+                            self._send(node, action.member, number, frame)
+                    case Append(frame):
+                        log.names[frame.names_first :] = frame.names
+                        log.append(cast(tuple[Written, ...], frame.data))
+                        self._flush(node, number)
+                    case Cut(_, offset, names):
+                        self.counts["cuts"] += 1
+                        log.cut(offset, names)
+                    case Clear():
+                        self.counts["cuts"] += 1
+                        log.cut(0, 0)
+                    case Show(_, committed):
+                        self._show(node, number, committed)
+                    case Propose():
+                        self._propose(node, number, action)
+                    case Refresh() if self._reaches_etcd(node):
+                        self._see(node, number)
+                    case Alarm(reason):
+                        raise Broken(f"{node.name}, {name}: {reason}")
+
+    def _send(self, node: SimulatedNode, member: str, number: int, frame: Frame) -> None:
+        receiver, pair = self.nodes[node_of(member)], (node.name, node_of(member))
+        arrives_s = max(self._arrives.get(pair, 0.0), self.now_s + self.rng.uniform(0.0002, 0.01))
+        self._arrives[pair] = arrives_s
+
+        def arrive() -> None:
+            if pair not in self.cut and number in receiver.replicas:
+                receiver.deadlines[number].heard(node.name, self.now_s)
+                receiver.replicas[number].received(node.name, frame)
+                self._perform(receiver, number)
+
+        if pair not in self.cut:
+            self.at(arrives_s - self.now_s, arrive, receiver)
+
+    # What must hold.
+
+    def _show(self, node: SimulatedNode, number: int, committed: int) -> None:
+        """Compare what readers of a node see now with what was ever seen, and with what the in-sync members hold."""
+        shard, log = self.shards[number], node.logs[number]
+        before = min(committed, len(shard.shown))
+        seen = log.read(0, committed)
+        if seen[:before] != shard.shown[:before]:
+            raise Broken(f"{node.name} shows other records of {shard.name} than were shown: {seen[:before]}")
+        if committed > len(shard.shown) and not isinstance(node.replicas[number].role, Leader):
+            raise Broken(
+                f"{node.name} shows {committed} records of {shard.name}, {len(shard.shown)} are committed"
+            )
+        shard.shown += seen[before:]
+        for member in shard.record.isr:
+            other = self.nodes[node_of(member)].logs.get(number)
+            if other is not None and other.end < len(shard.shown):
+                raise Broken(f"{member} is in sync and has {other.end} of {len(shard.shown)} records")
+
+    def _compare(self) -> None:
+        """After a calm time all replicas that follow have the same files."""
+        for number, shard in self.shards.items():
+            for member in sorted(shard.record.isr):
+                found = self.nodes[node_of(member)].logs[number].read(0, len(shard.shown))
+                if found != shard.shown:
+                    raise Broken(f"{member} has other records of {shard.name} than were shown")
+
+
+def _frames(replica: Replica, log: EngineReplicaLog, ship: Ship) -> list[Records]:
+    """Make frames of records, one for each generation."""
+    frames, first, names = [], ship.first, ship.names
+    for generation, group in itertools.groupby(log.records[first : ship.end], key=lambda one: one.generation):
+        data = tuple(group)
+        upto = max(names, *(one.topic + 1 for one in data))
+        new = tuple(log.names[names:upto])
+        place: Any = (first, first + len(data), generation, names, new, data)
+        frames.append(Records(replica.generation, ship.log, *place))
+        first, names = first + len(data), upto
+    return frames

@@ -1,0 +1,120 @@
+from dataclasses import replace
+
+import pytest
+
+from tests.cluster.replicas import LED, LOG, leader, of_type, replica
+from timestone_cluster.actions import Propose
+from timestone_cluster.deadlines import AGAIN_S, AWAY_S, LATE_S, PLACE_S, SILENT_S, STUCK_S, TICK_S, Deadlines
+from timestone_cluster.frames import Held
+from timestone_cluster.leader import Leader
+from timestone_cluster.replica import Replica
+
+ALL = {"a": 1, "b": 2, "c": 3}
+WITHOUT_A = {"b": 2, "c": 3}
+
+
+class Clocked:
+    """A replica and its deadlines, ticked as a driver does."""
+
+    def __init__(self, one: Replica) -> None:
+        self.replica, self.now_s = one, 100.0
+        self.deadlines = Deadlines(one, self.now_s)
+
+    def pass_time(self, seconds: float, runs: dict[str, int], *, heard: str = "") -> list[Propose]:
+        """Tick for a while, hearing these members; return what was proposed."""
+        end_s, proposed = self.now_s + seconds, list[Propose]()
+        while self.now_s < end_s:
+            self.now_s += TICK_S
+            for member in heard:
+                self.deadlines.heard(member, self.now_s)
+            self.deadlines.tick(self.now_s, runs)
+            proposed += of_type(self.replica.take_actions(), Propose)
+        return proposed
+
+
+@pytest.fixture
+def follower() -> Clocked:
+    return Clocked(replica("b"))
+
+
+@pytest.fixture
+def leading() -> Clocked:
+    return Clocked(leader())
+
+
+def test_follower_stands_when_the_leader_is_gone_and_was_not_heard(follower: Clocked) -> None:
+    follower.pass_time(1, ALL, heard="a")
+    assert follower.pass_time(SILENT_S / 2, WITHOUT_A) == []
+    [proposal, *_] = follower.pass_time(SILENT_S + PLACE_S, WITHOUT_A)
+    assert proposal.record.leader == "b"
+
+
+def test_follower_does_not_stand_while_it_hears_its_leader(follower: Clocked) -> None:
+    assert follower.pass_time(5, WITHOUT_A, heard="a") == []
+
+
+def test_follower_does_not_stand_while_the_leader_is_registered(follower: Clocked) -> None:
+    assert follower.pass_time(5, ALL) == []
+
+
+def test_follower_stands_again_when_there_is_no_answer(follower: Clocked) -> None:
+    assert len(follower.pass_time(2 * SILENT_S + 2 * AGAIN_S, WITHOUT_A)) > 1
+
+
+def test_preferred_replica_stands_first() -> None:
+    stood = {}
+    for name in "bc":
+        clocked = Clocked(replica(name, record=replace(LED, leader=None, run=0, replicas=("c", "a", "b"))))
+        while not clocked.pass_time(TICK_S, ALL):
+            assert clocked.now_s < 200
+        stood[name] = clocked.now_s
+    assert stood["c"] <= stood["b"]
+
+
+def test_leader_dismisses_a_member_when_it_is_late(leading: Clocked) -> None:
+    assert leading.pass_time(LATE_S, ALL, heard="bc") == []
+    [proposal, *_] = leading.pass_time(LATE_S + TICK_S, ALL, heard="b")
+    assert proposal.record.isr == {"a", "b"}
+
+
+def test_leader_dismisses_a_member_when_it_is_not_registered(leading: Clocked) -> None:
+    [proposal, *_] = leading.pass_time(TICK_S, {"a": 1, "c": 3}, heard="bc")
+    assert proposal.record.isr == {"a", "c"}
+
+
+def test_leader_admits_a_member_when_it_has_caught_up(leading: Clocked) -> None:
+    leading.replica.record_seen(replace(LED, isr=frozenset({"a", "b"})), 6)
+    [proposal, *_] = leading.pass_time(TICK_S, ALL, heard="bc")
+    assert proposal.record.isr == {"a", "b", "c"}
+    assert proposal.present == ("c", 3)
+
+
+def test_leader_does_not_admit_a_member_when_it_is_not_heard(leading: Clocked) -> None:
+    leading.replica.record_seen(replace(LED, isr=frozenset({"a", "b"})), 6)
+    assert leading.pass_time(LATE_S, ALL, heard="b") == []
+
+
+def test_leader_resigns_when_it_commits_nothing_though_others_are_there(leading: Clocked) -> None:
+    leading.pass_time(TICK_S, ALL, heard="bc")
+    leading.replica.appended(LOG, 1, 0)
+    proposed = leading.pass_time(STUCK_S + 2 * TICK_S, ALL, heard="bc")
+    assert proposed[-1].record.leader is None
+    assert not isinstance(leading.replica.role, Leader)
+    leading.replica.record_seen(proposed[-1].record, 7)
+    assert leading.pass_time(AWAY_S - 1, ALL) == []
+    assert leading.pass_time(2 + SILENT_S, ALL) != []
+
+
+def test_leader_does_not_resign_when_it_commits(leading: Clocked) -> None:
+    for end in range(1, 6):
+        leading.replica.appended(LOG, end, 0)
+        leading.replica.durable(LOG, end)
+        for member in "bc":
+            leading.replica.received(member, Held(1, LOG, end))
+        assert leading.pass_time(STUCK_S / 2, ALL, heard="bc") == []
+
+
+def test_leader_does_not_resign_when_too_few_are_there_to_replace_it(leading: Clocked) -> None:
+    leading.replica.appended(LOG, 1, 0)
+    proposed = leading.pass_time(3 * STUCK_S, {"a": 1, "b": 2}, heard="b")
+    assert all(proposal.record.leader == "a" for proposal in proposed)

@@ -1,0 +1,42 @@
+"""Clusters of three to five nodes and one to four shards in virtual time, with every fault of machines, disks, links.
+
+TIMESTONE_CLUSTER_SEEDS=1000 TIMESTONE_SEED=random make soak-cluster
+"""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.mutants import MUTANTS
+from tests.cluster.simulation import Broken, Simulation
+from tests.support.seeds import rounds, run_seed, told_on_failure
+
+pytestmark = pytest.mark.slow
+
+SEEDS = rounds(5, "TIMESTONE_CLUSTER_SEEDS")
+FAULTS = 12
+
+
+def test_no_promise_is_broken_and_every_shard_commits_again_when_faults_end(tmp_path: Path) -> None:
+    seed = run_seed("simulation")
+    for number in range(SEEDS):
+        with told_on_failure(TIMESTONE_SEED=seed, run=number):
+            counts = Simulation(f"{seed} {number}", tmp_path / str(number)).run(FAULTS)
+        print(f"seed {seed}, run {number}: {counts}")
+        shutil.rmtree(tmp_path / str(number))
+
+
+def test_run_is_repeated_when_the_seed_is_the_same(tmp_path: Path) -> None:
+    one, other = (Simulation("repeated", tmp_path / name).run(6) for name in ("one", "other"))
+    assert one == other
+
+
+@pytest.mark.parametrize(
+    ("name", "seed"), [("cuts to the committed offset", "m 2"), ("starts without comparing", "m 4")]
+)
+def test_simulation_breaks_when_the_protocol(name: str, seed: str, tmp_path: Path) -> None:
+    simulation = Simulation(seed, tmp_path)
+    simulation.replica_type = next(one for one in MUTANTS if one.name == name).model.replica_type
+    with pytest.raises(Broken, match="shows other records"):
+        simulation.run(FAULTS)
