@@ -75,7 +75,11 @@ class Deadlines:
         before = len(self._replica.actions)
         for member in sorted(role.followers.keys() - role.isr):
             run = runs.get(node_of(member))
-            if run is not None and self._is_current(role, member, now_s):
+            if (
+                run is not None
+                and len(self._replica.actions) == before
+                and self._is_current(role, member, now_s)
+            ):
                 self._replica.admit(member, run)
         for member in sorted(role.isr - {role.member}):
             is_gone = node_of(member) not in runs

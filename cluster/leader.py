@@ -101,17 +101,22 @@ class Leader:
                 for member, progress in self.followers.items():
                     if name in progress and progress[name].sent is not None:
                         self._send(member, Committed(self.generation, name, log.committed, log.stable))
-        if not self.is_serving and all(
-            log.committed >= self.begin.get(name, 0) for name, log in self.logs.items()
-        ):
+        begun = all(log.committed >= self.begin.get(name, 0) for name, log in self.logs.items())
+        if begun and not self.is_serving and not self._is_handing_over:
             self.is_serving = True
             self.actions.append(Serve(self.generation))
+
+    @property
+    def _is_handing_over(self) -> bool:
+        return any(record.generation > self.generation for record in self.proposals)
 
     # What etcd says.
 
     def proposed(self, record: ShardRecord) -> None:
-        """Count the in-sync members of a proposal as well: it may have taken place before this is known."""
+        """Count the in-sync members of a proposal as well: it may have taken place before this is known. After a
+        hand-over nothing more is taken until its outcome is known."""
         self.proposals.add(record)
+        self.is_serving = self.is_serving and not self._is_handing_over
 
     def refused(self, record: ShardRecord) -> None:
         """Forget a proposal that cannot take place: a run that has ended does not come back."""

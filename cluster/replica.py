@@ -218,7 +218,6 @@ class Replica:
         """Propose a caught-up member as the leader, and take no more appends."""
         role = self.role
         if self.record is not None and isinstance(role, Leader) and role.may_hand_over(member):
-            role.is_serving = False
             self._propose(self.record.handed_over(member, run), present=(member, run))
 
     def resign(self) -> None:

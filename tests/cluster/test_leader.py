@@ -126,7 +126,11 @@ def test_leader_hands_over_only_when_nothing_waits() -> None:
     a.take_actions()
     a.hand_over("b", 2)
     [proposal] = of_type(a.take_actions(), Propose)
+    a.received("b", Held(1, LOG, 1))
+    a.durable(LOG, 1)
     assert not a.is_serving
+    a.refused(proposal)
+    assert of_type(a.take_actions(), Serve) == [Serve(1)]
     assert (proposal.record.leader, proposal.record.generation) == ("b", 2)
 
 
