@@ -8,19 +8,22 @@ from pyspark_timestone.offsets import LogPartition, OffsetRange, Positions
 
 Bounds = Sequence[tuple[int, int]]
 """[base, end) of each segment of a log, in order."""
+SMALL_RECORDS = 512
+"""Segments that meet are read by one task as long as they have no more together: starting a task takes longer than
+reading them. Few, because records may be large."""
 
 
 def cut(
     ranges: Sequence[OffsetRange], bounds: Mapping[LogPartition, Bounds], *, largest: int, least_count: int
 ) -> list[OffsetRange]:
-    """Return `ranges` in pieces that are in one segment each, none over `largest` offsets, at least `least_count`
-    altogether.
+    """Return `ranges` in pieces, none over `largest` offsets, at least `least_count` altogether.
 
-    A piece of one segment is one open file and one run of bytes. Gaps between segments, left by a power loss, are
-    left out. More than `least_count` come out only when segments or `largest` need more, fewer only when there are
-    fewer offsets.
+    A piece is in one segment, that is, one open file and one run of bytes, or in several small ones that meet. Gaps
+    between segments, left by a power loss, are left out. More than `least_count` come out only when segments or
+    `largest` need more, fewer only when there are fewer offsets.
     """
-    pieces = [piece for one in ranges for piece in within(one, bounds[one.log])]
+    small = min(SMALL_RECORDS, largest)
+    pieces = [piece for one in ranges for piece in _joined(within(one, bounds[one.log]), small)]
     lengths = [piece.end - piece.start for piece in pieces]
     counts = [-(-length // largest) for length in lengths]
     # The piece whose parts are the longest gets one more, until there are enough.
@@ -39,6 +42,16 @@ def within(one: OffsetRange, bounds: Bounds) -> list[OffsetRange]:
     """Return the parts of a range that segments hold, one for each segment."""
     parts = [OffsetRange(one.log, max(one.start, base), min(one.end, end)) for base, end in bounds]
     return [part for part in parts if part.start < part.end]
+
+
+def _joined(pieces: Sequence[OffsetRange], small: int) -> list[OffsetRange]:
+    """The pieces of a log, with those that meet in one as long as it has at most `small` offsets."""
+    joined: list[OffsetRange] = []
+    for piece in pieces:
+        if joined and joined[-1].end == piece.start and piece.end - joined[-1].start <= small:
+            piece = OffsetRange(piece.log, joined.pop().start, piece.end)
+        joined.append(piece)
+    return joined
 
 
 def _parts(piece: OffsetRange, count: int) -> Iterator[OffsetRange]:

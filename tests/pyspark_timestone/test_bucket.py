@@ -73,7 +73,7 @@ def offsets_of(task: ScanTask, url: str, **given: str) -> list[int]:
 
 def test_a_plan_fetches_nothing_and_each_task_its_segment(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with counted_fetches(monkeypatch) as used:
-        tasks = tasks_of(url)
+        tasks = tasks_of(url, maxRecordsPerPartition="10")
         assert [(task.range.start, task.range.end) for task in tasks] == [(0, 10), (10, 20), (20, 30)]
         assert used == []
         assert offsets_of(tasks[1], url) == list(range(10, 20))
@@ -104,7 +104,7 @@ def test_a_plan_stays_readable_while_retention_drops_segments(url: str) -> None:
 
 
 def test_a_plan_that_is_too_old_says_which_offsets_are_gone(url: str) -> None:
-    tasks = tasks_of(url)
+    tasks = tasks_of(url, maxRecordsPerPartition="10")
     bucket = open_bucket(url)
     (history,) = log_histories(bucket)
     version = Version(history.manifest.version.generation, history.manifest.version.number + 1)

@@ -47,6 +47,9 @@ class FaultyBucket:
     def read(self, name: str) -> bytes:
         return self._call(f"read {name}", lambda: self._inner.read(name))
 
+    def stream(self, name: str) -> Iterator[bytes]:
+        return iter(self._call(f"read {name}", lambda: list(self._inner.stream(name))))
+
     def read_range(self, name: str, start: int, length_bytes: int) -> bytes:
         return self._call(f"read {name}", lambda: self._inner.read_range(name, start, length_bytes))
 

@@ -40,6 +40,9 @@ class Bucket(Protocol):
     def read(self, name: str) -> bytes:
         """Return all of an object. Raises ObjectMissing."""
 
+    def stream(self, name: str) -> Iterator[bytes]:
+        """All of an object, in pieces that fit into memory, with one request. Raises ObjectMissing."""
+
     def read_range(self, name: str, start: int, length_bytes: int) -> bytes:
         """Return a piece of an object, at least one byte long. Raises ObjectMissing."""
 

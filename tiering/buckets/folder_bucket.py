@@ -14,7 +14,7 @@ from timestone.disk.files import Files
 from timestone.format.names import TEMPORARY_SUFFIX
 
 from ..errors import BucketError, BucketRefused, BucketUnavailable, ObjectExists, ObjectMissing
-from .bucket import ObjectFacts
+from .bucket import PIECE_BYTES, ObjectFacts
 
 _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
 
@@ -58,6 +58,17 @@ class FolderBucket:
     def read(self, name: str) -> bytes:
         with self._reading(name):
             return self._files.read_file(self._path(name))
+
+    def stream(self, name: str) -> Iterator[bytes]:
+        with self._reading(name):
+            fd = self._files.open(self._path(name))
+            try:
+                position = 0
+                while piece := self._files.read_all(fd, PIECE_BYTES, position):
+                    position += len(piece)
+                    yield piece
+            finally:
+                self._files.close(fd)
 
     def read_range(self, name: str, start: int, length_bytes: int) -> bytes:
         with self._reading(name):

@@ -19,7 +19,7 @@ from obstore.store import from_url
 
 from ..errors import BucketError, BucketRefused, BucketUnavailable, ObjectExists, ObjectMissing, TieringError
 from .aws_profile import s3_settings
-from .bucket import ObjectFacts
+from .bucket import PIECE_BYTES, ObjectFacts
 
 _PART_BYTES = 8 << 20
 """Of an object written in parts; up to `_PARTS_AT_ONCE` of them are in memory."""
@@ -27,6 +27,8 @@ _PARTS_AT_ONCE = 3
 _ANSWER = timedelta(seconds=10)
 """How long a read waits for the next bytes, so that those who read wait no longer for a server that hangs. A write may
 take longer, as its answer comes after its bytes."""
+_WRITE, _READ = timedelta(minutes=1), timedelta(days=1)
+"""For all of a call. A large object on a slow line takes long to read, and `_ANSWER` ends what does not move."""
 _LISTED_AT_ONCE = 1000
 _DELETED_AT_ONCE = 1000
 _QUERY = re.compile(r"(?P<address>https?://[^\s?)]*)\?[^\s)]*")
@@ -57,7 +59,7 @@ class ObjectStorage:
             endpoint = settings.get("endpoint")
         client: Any = {
             "allow_http": (endpoint or "").startswith("http://"),
-            "timeout": timedelta(seconds=60),
+            "timeout": _WRITE,
             "connect_timeout": timedelta(seconds=5),
         }
         try:
@@ -66,7 +68,7 @@ class ObjectStorage:
             )
             self._reading = from_url(
                 self._url,
-                client_options=client | {"read_timeout": _ANSWER},
+                client_options=client | {"timeout": _READ, "read_timeout": _ANSWER},
                 retry_config=_retries(_ANSWER),
                 **settings,
             )
@@ -102,6 +104,11 @@ class ObjectStorage:
     def read(self, name: str) -> bytes:
         with self._told(name):
             return bytes(obstore.get(self._reading, name).bytes())
+
+    def stream(self, name: str) -> Iterator[bytes]:
+        with self._told(name):
+            for piece in obstore.get(self._reading, name).stream(min_chunk_size=PIECE_BYTES):
+                yield bytes(piece)
 
     def read_range(self, name: str, start: int, length_bytes: int) -> bytes:
         with self._told(name):

@@ -20,8 +20,6 @@ from .manifest import (
 )
 
 _TRIES = 3
-PIECE_BYTES = 8 << 20
-"""Of a large object, how much is read at a time."""
 
 
 class LogObjects:
@@ -94,17 +92,14 @@ class LogObjects:
         """Yield the bytes of an object in order, in pieces that fit into memory. Raises DamagedObject, at the end at
         the latest, unless they are those that were uploaded, no fewer and no more; BucketError."""
         name, found, position = self.name_of(stored), content_hash(), 0
-        while position < stored.size_bytes:
-            left = stored.size_bytes - position
-            # The last piece asks for a byte more, which only a longer object has.
-            piece = self.bucket.read_range(name, position, PIECE_BYTES if left > PIECE_BYTES else left + 1)
+        for piece in self.bucket.stream(name):
             position += len(piece)
-            if len(piece) != min(left, PIECE_BYTES):
-                raise DamagedObject(name, f"expected {stored.size_bytes} bytes, got {position}")
+            if position > stored.size_bytes:
+                break
             found.update(piece)
             yield piece
-        if not stored.size_bytes and (size := self.bucket.head(name).size_bytes):
-            raise DamagedObject(name, f"expected 0 bytes, got {size}")
+        if position != stored.size_bytes:
+            raise DamagedObject(name, f"expected {stored.size_bytes} bytes, got {position}")
         if found.hexdigest() != stored.hash:
             raise DamagedObject(name, "its bytes are not those that were uploaded")
 

@@ -16,7 +16,6 @@ from timestone.reading.segment_cache import SegmentCache
 from timestone.segment import Segment
 from timestone.upkeep.segment_check import SegmentCheck
 
-from ..buckets.bucket import PIECE_BYTES
 from ..errors import DamagedObject, ObjectMissing
 from ..objects.history import LogHistory
 from ..objects.manifest import Chapter, StoredObject, StoredSegment
@@ -154,8 +153,5 @@ def _damaged_offsets(history: LogHistory, stored: StoredSegment) -> list[tuple[i
 
 def _copy(history: LogHistory, stored: StoredObject, path: Path) -> None:
     """Write the bytes of an object as they are."""
-    name = history.objects.name_of(stored)
-    size = history.objects.bucket.head(name).size_bytes
     with path.open("wb") as file:
-        for start in range(0, size, PIECE_BYTES):
-            file.write(history.objects.bucket.read_range(name, start, min(PIECE_BYTES, size - start)))
+        file.writelines(history.objects.bucket.stream(history.objects.name_of(stored)))

@@ -18,9 +18,10 @@ from typing import NamedTuple
 from timestone.disk.files import Files
 from timestone.format import names
 
+from ..buckets.bucket import PIECE_BYTES
 from ..errors import BucketUnavailable, DamagedObject
 from ..objects.manifest import Manifest, StoredDictionary, StoredObject, StoredSegment, content_hash
-from ..objects.manifests import PIECE_BYTES, LogObjects
+from ..objects.manifests import LogObjects
 
 _TRIES = 2
 """An object with the wrong bytes is fetched once more: the transfer may have been at fault."""

@@ -53,7 +53,7 @@ def test_write_makes_an_object_of_pieces(any_bucket: Bucket, count: int) -> None
     tag = any_bucket.write("big", iter(pieces))
     facts = any_bucket.head("big")
     assert (facts.name, facts.size_bytes, facts.tag) == ("big", count * PIECE_BYTES, tag)
-    assert any_bucket.read("big") == b"".join(pieces)
+    assert any_bucket.read("big") == b"".join(any_bucket.stream("big")) == b"".join(pieces)
     if count:
         assert any_bucket.read_range("big", PIECE_BYTES * count - 3, 2) == bytes([count - 1]) * 2
 
@@ -84,7 +84,10 @@ def test_objects_come_in_order_from_behind_a_name(any_bucket: Bucket) -> None:
 
 
 def test_what_is_not_there_is_missing(any_bucket: Bucket) -> None:
-    for call in (any_bucket.read, any_bucket.head, lambda name: any_bucket.read_range(name, 0, 1)):
+    def stream(name: str) -> object:
+        return list(any_bucket.stream(name))
+
+    for call in (any_bucket.read, stream, any_bucket.head, lambda name: any_bucket.read_range(name, 0, 1)):
         with pytest.raises(ObjectMissing, match="nothing"):
             call("nothing")
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from tests.tiering.objects.test_manifest import PLACE, manifest, segment
+from timestone_tiering.buckets import folder_bucket as module
 from timestone_tiering.buckets.folder_bucket import FolderBucket
 from timestone_tiering.errors import DamagedObject, ObjectMissing, PrefixInUse
-from timestone_tiering.objects import manifests as module
 from timestone_tiering.objects.layout import Version
 from timestone_tiering.objects.manifest import CHAPTER_SEGMENTS, SEGMENTS_MOST, Manifest, StoredObject
 from timestone_tiering.objects.manifests import LogObjects

@@ -13,6 +13,7 @@ from tests.support.buckets import FaultyBucket
 from timestone_tiering.buckets.folder_bucket import FolderBucket
 from timestone_tiering.objects.manifest import Manifest
 from timestone_tiering.objects.manifests import LogObjects
+from timestone_tiering.reading import shared_segments
 from timestone_tiering.reading.shared_segments import SharedSegments
 
 UNLIMITED = 1 << 40
@@ -77,7 +78,12 @@ def test_segments_of_all_are_evicted_when_the_folder_is_full(
         assert len(os.listdir(folder)) == 2
 
 
-def test_segment_in_use_is_not_evicted(stored: Manifest, bucket: FolderBucket, tmp_path: Path) -> None:
+def test_segment_in_use_is_not_evicted(
+    stored: Manifest, bucket: FolderBucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        shared_segments, "_LOCKS", 1 << 32
+    )  # two segments of one lock would wait for each other
     objects = LogObjects(bucket, stored.place)
     one, two, _ = stored.segments
     cache, other = shared(tmp_path, 1), shared(tmp_path, 1)
