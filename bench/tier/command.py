@@ -93,6 +93,7 @@ CASES: Mapping[str, Case] = {
     "append beside upload": Case(lambda on: on.uploads.appends_beside_tier(), _APPENDS, 0.9),
     _PARQUET: Case(lambda on: on.scans.parquet(), _PARQUET),
     "log by Spark": Case(lambda on: on.scans.log(), _PARQUET, 0.8),
+    "log by Spark, again": Case(lambda on: on.scans.log_again(), _PARQUET),
 }
 
 

@@ -50,6 +50,7 @@ class S3Server:
 
     def __init__(self, folder: Path, users: Sequence[Identity], *, bucket: str = BUCKET) -> None:
         """Raises BenchmarkError if the server is not installed or does not start."""
+        folder = folder.absolute()  # the server runs in it
         (folder / "data").mkdir(parents=True)
         settings = folder / "s3.json"
         settings.write_text(json.dumps({"identities": [user.to_json() for user in users]}))

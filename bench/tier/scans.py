@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import obstore
+from pyspark.core.files import SparkFiles
 
+from pyspark_timestone.reading.store_view import FETCHED
 from pyspark_timestone.session import spark_session
 
 from .uploads import LOG, RECORD_BYTES, Uploads, client
@@ -42,6 +44,13 @@ class Scans:
         self._spark.stop()
 
     def log(self) -> float:
+        """With all segments fetched, as the first scan of an application does."""
+        # With master `local` the tasks have the driver's folder.
+        shutil.rmtree(Path(SparkFiles.getRootDirectory(), FETCHED), ignore_errors=True)
+        return self.log_again()
+
+    def log_again(self) -> float:
+        """With the segments that an earlier scan of the application has fetched, if there was one."""
         start = time.perf_counter()
         self._scan(self._records())
         return self._size_bytes / (time.perf_counter() - start) / 1e6

@@ -15,6 +15,9 @@ from pyspark_timestone.options.read_options import ReadOptions
 from pyspark_timestone.options.selection import Selection
 from timestone import LogView, StoreView
 
+FETCHED = "timestone-bucket"
+"""Folder with what the tasks of an application have fetched, in Spark's folder for files of the application."""
+
 
 @dataclass(frozen=True, slots=True)
 class ChosenLogs:
@@ -41,7 +44,7 @@ def _folder_of_tasks() -> Path | None:
     if not SparkFiles._is_running_on_worker:
         return None
     root = Path(SparkFiles.getRootDirectory()).absolute()
-    return root / "timestone-bucket" if os.access(root, os.W_OK) else None
+    return root / FETCHED if os.access(root, os.W_OK) else None
 
 
 @contextmanager
