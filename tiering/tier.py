@@ -68,6 +68,8 @@ class StoreTier:
         except BaseException:
             self._store.tier = None
             raise
+        for log in self._logs():
+            log.retention.expect()  # a segment that grows may be old enough to be sealed
 
     def close(self) -> None:
         """Upload no more. What is not in the bucket yet is uploaded after the next start. What only the bucket has can

@@ -38,6 +38,18 @@ def test_the_next_process_uploads_what_the_last_one_sealed_at_its_end(tmp_path: 
             store.log("telemetry").roll()
 
 
+def test_records_of_a_quiet_log_are_uploaded_when_they_are_old(tmp_path: Path) -> None:
+    """Of a segment that grows when the upload begins, and of one that begins later. Nothing is appended afterwards."""
+    config = timestone.LogConfig(segment_age_ms=50)
+    with timestone.open(tmp_path / "data", log=config) as store:
+        append(store.log("before"), 3)
+        with StoreTier(store, TierConfig(url=f"file://{tmp_path}/bucket")) as tier:
+            append(store.log("telemetry"), 3)
+            wait_for(
+                lambda: {one.log: one.end for one in tier.log_status()} == {"before-0": 3, "telemetry-0": 3}
+            )
+
+
 @pytest.mark.parametrize("url", ["", "ftp://x/y"])
 def test_a_url_that_no_bucket_has_is_refused(url: str) -> None:
     with pytest.raises(TieringError, match="invalid URL"):

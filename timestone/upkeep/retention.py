@@ -130,9 +130,18 @@ class Retention:
             self._marks_changed = True
 
     def expect(self, after_s: float = 0.0) -> None:
-        """Check in the background, because a segment may have expired."""
-        if is_limited(self._log.config):
+        """Check in the background, because a segment may have expired, or has to be sealed."""
+        if self._is_active:
             self._store.maintenance.expect(self.run, after_s)
+
+    @property
+    def _is_active(self) -> bool:
+        return is_limited(self._log.config) or self._is_uploaded
+
+    @property
+    def _is_uploaded(self) -> bool:
+        """Return whether sealed segments of the log are uploaded: its last records are, too, when they are old."""
+        return self._store.tier is not None and not self._log.config.compact
 
     def run(self) -> float | None:
         """Run `apply` as the background task, and return the seconds until the next check. Raises OSError."""
@@ -150,7 +159,7 @@ class Retention:
     def _apply(self) -> int:
         log = self._log
         with log.rewrites.lock:
-            if log.has_ended or not is_limited(log.config):
+            if log.has_ended or not self._is_active:
                 return 0
             if self._roll_in_us() == 0:
                 log.roll()
@@ -259,7 +268,7 @@ class Retention:
         """Return when the growing segment has to be sealed even without appends; 0 for now, None for never."""
         base = self._log.growing_base
         config = self._log.config
-        if base is None or not (config.retention_ms or config.local_retention_ms):
+        if base is None or not (config.retention_ms or config.local_retention_ms or self._is_uploaded):
             return None
         uptime_us = self._store.steady_clock.uptime_us()
         if self._growing[0] != base:
