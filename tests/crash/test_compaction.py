@@ -9,7 +9,6 @@ file is left over.
 import contextlib
 import errno
 import os
-import random
 import shutil
 import time
 import traceback
@@ -22,7 +21,7 @@ import pytest
 import timestone
 from tests.support.compacted import Appended, append, check
 from tests.support.faulty_files import ANY, FaultyFiles, SimulatedKill
-from tests.support.power_loss import Disk, Loss
+from tests.support.power_loss import Disk, Loss, images
 from tests.support.recording_files import Noted, RecordingFiles
 from tests.support.seeds import rounds, run_seed, told_on_failure
 from tests.support.step_clock import BOOT_ID, NEXT_BOOT_ID, START_US, StepClock
@@ -182,16 +181,13 @@ def test_compaction_is_consistent_when_the_power_fails_at_any_operation(quick_di
         disk.apply(number, operation)
         if isinstance(operation, Noted):
             durable = operation.value  # sealed, so flushed
-        for loss in Loss:
-            for turn in range(1 if loss in (Loss.NOTHING, Loss.EVERYTHING) else IMAGES):
-                rng = random.Random(f"{seed}/{number}/{loss.name}/{turn}")
-                left = disk.image(rng, loss)
-                with told_on_failure(TIMESTONE_SEED=seed, moment=number, loss=loss.name, operation=operation):
-                    left.write(image)
-                    if (image / "a-0" / "topics").exists():
-                        check_image(image, appended, loss, durable)
-                shutil.rmtree(image, ignore_errors=True)
-                checked += 1
+        for loss, _, left in images(disk, seed, number, IMAGES):
+            with told_on_failure(TIMESTONE_SEED=seed, moment=number, loss=loss.name, operation=operation):
+                left.write(image)
+                if (image / "a-0" / "topics").exists():
+                    check_image(image, appended, loss, durable)
+            shutil.rmtree(image, ignore_errors=True)
+            checked += 1
     print(f"{checked} images of {len(recorder.operations)} operations, seed {seed}")
 
 

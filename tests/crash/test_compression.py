@@ -17,7 +17,7 @@ import pytest
 import timestone
 from tests.support.compressed import expected, fill, forget_tail, open_compressed, payload_of, read_all
 from tests.support.faulty_files import FaultyFiles, SimulatedKill
-from tests.support.power_loss import Disk, Image, Loss
+from tests.support.power_loss import Disk, Image, Loss, images
 from tests.support.recording_files import RecordingFiles
 from tests.support.seeds import rounds, run_seed, told_on_failure
 from tests.support.waiting import wait_for
@@ -109,17 +109,14 @@ def test_compression_is_consistent_when_the_power_fails_at_any_operation(quick_d
     disk, root = Disk(recorder), quick_directory / "image"
     for number, operation in enumerate(recorder.operations):
         disk.apply(number, operation)
-        for loss in Loss:
-            for image in range(1 if loss in (Loss.NOTHING, Loss.EVERYTHING) else IMAGES):
-                rng = random.Random(f"{seed}/{number}/{loss.name}/{image}")
-                with told_on_failure(TIMESTONE_SEED=seed, moment=number, loss=loss.name, operation=operation):
-                    left = disk.image(rng, loss)
-                    left.write(root)
-                    outcomes |= check(root, COUNT)
-                    if checked % NESTED_EVERY == 0:
-                        check_interrupted(root, left, rng)
-                shutil.rmtree(root)
-                checked += 1
+        for loss, rng, left in images(disk, seed, number, IMAGES):
+            with told_on_failure(TIMESTONE_SEED=seed, moment=number, loss=loss.name, operation=operation):
+                left.write(root)
+                outcomes |= check(root, COUNT)
+                if checked % NESTED_EVERY == 0:
+                    check_interrupted(root, left, rng)
+            shutil.rmtree(root)
+            checked += 1
     assert outcomes == {0, 1}
     print(f"{checked} images of {len(recorder.operations)} operations, seed {seed}")
 

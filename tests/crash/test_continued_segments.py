@@ -6,7 +6,6 @@ TIMESTONE_POWER_LOSS_IMAGES=20 TIMESTONE_SEED=random pytest tests/crash/test_con
 import contextlib
 import errno
 import logging
-import random
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ import pytest
 
 import timestone
 from tests.support.faulty_files import FaultyFiles, SimulatedKill
-from tests.support.power_loss import Disk, Loss
+from tests.support.power_loss import Disk, Loss, images
 from tests.support.recording_files import Noted, RecordingFiles
 from tests.support.seeds import rounds, run_seed, told_on_failure
 from tests.support.step_clock import BOOT_ID, NEXT_BOOT_ID, START_US, StepClock
@@ -316,16 +315,13 @@ def test_synced_records_are_kept_when_the_power_fails_at_any_operation(quick_dir
     recorder = recorded(quick_directory / "run" / "store")
     seed, root, checked = run_seed("continued"), quick_directory / "image", 0
     for number, disk, synced in moments(recorder):
-        for loss in Loss:
-            for image in range(1 if loss in (Loss.NOTHING, Loss.EVERYTHING) else IMAGES):
-                rng = random.Random(f"{seed}/{number}/{loss.name}/{image}")
-                left = disk.image(rng, loss)
-                with told_on_failure(TIMESTONE_SEED=seed, moment=number, loss=loss.name):
-                    left.write(root)
-                    if root.exists():
-                        check_image(root, synced, loss)
-                shutil.rmtree(root, ignore_errors=True)
-                checked += 1
+        for loss, _, left in images(disk, seed, number, IMAGES):
+            with told_on_failure(TIMESTONE_SEED=seed, moment=number, loss=loss.name):
+                left.write(root)
+                if root.exists():
+                    check_image(root, synced, loss)
+            shutil.rmtree(root, ignore_errors=True)
+            checked += 1
     print(f"{checked} images of {len(recorder.operations)} operations, seed {seed}")
 
 

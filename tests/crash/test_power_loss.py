@@ -17,7 +17,7 @@ import pytest
 
 from tests.support.crash_oracle import Promises, check_store
 from tests.support.faulty_files import FaultyFiles
-from tests.support.power_loss import Disk, Image, Loss
+from tests.support.power_loss import Disk, Image, Loss, images
 from tests.support.recording_files import RecordingFiles
 from tests.support.seeds import rounds, run_seed, told_on_failure
 from tests.support.step_clock import NEXT_BOOT_ID, StepClock
@@ -218,11 +218,8 @@ class Crashes:
         """Check at each moment `kinds` kinds of loss in turn, or all of them in a soak run."""
         promises = Promises()
         for moment, disk in self.moments(promises):
-            losses = [LOSSES[(moment * kinds + number) % len(LOSSES)] for number in range(kinds)]
-            for loss in losses if IMAGES == 1 else LOSSES:
-                for image_number in range(1 if loss in (Loss.NOTHING, Loss.EVERYTHING) else IMAGES):
-                    rng = random.Random(f"{self.seed}/{moment}/{loss.name}/{image_number}")
-                    self._check(disk.image(rng, loss), promises, moment, loss)
+            for loss, _, image in images(disk, self.seed, moment, IMAGES, kinds):
+                self._check(image, promises, moment, loss)
 
     def _check(self, image: Image, promises: Promises, moment: int, loss: Loss) -> None:
         last = self.recorder.operations[max(0, moment - 3) : moment + 1]

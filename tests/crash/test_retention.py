@@ -21,7 +21,7 @@ import pytest
 
 import timestone
 from tests.support.faulty_files import FaultyFiles, SimulatedKill
-from tests.support.power_loss import Disk, Loss
+from tests.support.power_loss import Disk, Loss, images
 from tests.support.recording_files import Noted, Operation, RecordingFiles
 from tests.support.seeds import rounds, run_seed, told_on_failure
 from tests.support.step_clock import BOOT_ID, NEXT_BOOT_ID, START_US, StepClock
@@ -179,19 +179,16 @@ def test_retention_is_consistent_when_the_power_fails_at_any_operation(
     seed, checked = run_seed(name), 0
     root = quick_directory / "image"
     for number, operation, disk, told in moments(run.recorder):
-        for loss in Loss:
-            for image in range(1 if loss in (Loss.NOTHING, Loss.EVERYTHING) else IMAGES):
-                rng = random.Random(f"{seed}/{number}/{loss.name}/{image}")
-                left = disk.image(rng, loss)
-                with told_on_failure(TIMESTONE_SEED=seed, moment=number, loss=loss.name, operation=operation):
-                    left.write(root)
-                    if root.exists():
-                        check_view(root, told, loss)
-                        check(root, told, loss)
-                        if checked % NESTED_EVERY == 0:
-                            check_interrupted(root, left.write, told, rng)
-                shutil.rmtree(root, ignore_errors=True)
-                checked += 1
+        for loss, rng, left in images(disk, seed, number, IMAGES):
+            with told_on_failure(TIMESTONE_SEED=seed, moment=number, loss=loss.name, operation=operation):
+                left.write(root)
+                if root.exists():
+                    check_view(root, told, loss)
+                    check(root, told, loss)
+                    if checked % NESTED_EVERY == 0:
+                        check_interrupted(root, left.write, told, rng)
+            shutil.rmtree(root, ignore_errors=True)
+            checked += 1
     print(f"{checked} images of {len(run.recorder.operations)} operations, seed {seed}")
 
 

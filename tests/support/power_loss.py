@@ -14,6 +14,7 @@ Everything is drawn from a `random.Random`: the same seed gives the same image.
 
 import enum
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,6 +33,7 @@ from tests.support.recording_files import (
     Unlinked,
     Written,
 )
+from tests.support.seeds import is_soak
 
 SECTOR_BYTES = 512
 
@@ -287,3 +289,17 @@ class Disk:
                 else:
                     files[path.relative_to(self._root)] = self._files[file].image(rng, loss)
         return Image(tuple(directories), files)
+
+
+def images(
+    disk: Disk, seed: int, moment: int, each: int, kinds: int = 2
+) -> Iterator[tuple[Loss, random.Random, Image]]:
+    """Yield images of the disk at a moment of a run: `each` of a kind of loss, one where the kind leaves no choice. Of
+    `kinds` kinds in turn, so that the moments before and after have the others; of all kinds in a soak run."""
+    losses = list(Loss)
+    if not is_soak():
+        losses = [losses[(moment * kinds + number) % len(losses)] for number in range(kinds)]
+    for loss in losses:
+        for number in range(1 if loss in (Loss.NOTHING, Loss.EVERYTHING) else each):
+            rng = random.Random(f"{seed}/{moment}/{loss.name}/{number}")
+            yield loss, rng, disk.image(rng, loss)
