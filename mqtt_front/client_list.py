@@ -6,12 +6,16 @@ from typing import Any
 
 from mqtt_front.codec.packets import MQTT_3_1, MQTT_3_1_1, MQTT_5
 from mqtt_front.feeds.feed import Feed, FeedState
+from mqtt_front.feeds.subscription import Subscription
 from mqtt_front.net.client_protocol import ClientProtocol
 from mqtt_front.net.connections import Connections
 from mqtt_front.reasons import Reason
 from mqtt_front.runtime.timer_wheel import TICK_S
+from mqtt_front.sessions.session import Session
 
 _LEVELS = {MQTT_3_1: "3.1", MQTT_3_1_1: "3.1.1", MQTT_5: "5"}
+_NEVER_S = 0xFFFFFFFF
+_DETAILS_COUNT = 1000
 _KICKED = "disconnected by an operator"
 
 
@@ -34,6 +38,48 @@ def disconnect(connections: Connections, now: int, client_id: str, user: str | N
     for link in found:
         link.end(Reason.ADMINISTRATIVE_ACTION, _KICKED)
     return ended
+
+
+def session_of(connections: Connections, client_id: str, user: str | None) -> dict[str, Any] | None:
+    """Return the session of a connected client, ready for JSON, with its first 1,000 subscriptions and packet ids."""
+    for link in connections.links:
+        session = link.session
+        if link.client_id != client_id or not _is_client(link) or session is None:
+            continue
+        if user is not None and (link.identity is None or link.identity.user != user):
+            continue
+        return {
+            "connection": link.number,
+            "expiry_s": None if session.expiry_s == _NEVER_S else session.expiry_s,
+            "receive_maximum": link.inflight_limit,
+            "in_flight": list(itertools.islice(session.in_flight, _DETAILS_COUNT)),
+            "subscription_count": len(session.subscriptions),
+            "subscriptions": [
+                _subscription(session, one)
+                for one in itertools.islice(session.subscriptions.values(), _DETAILS_COUNT)
+            ],
+        }
+    return None
+
+
+def _subscription(session: Session, one: Subscription) -> dict[str, Any]:
+    """Return a subscription with the place of each feed that reads for it."""
+    feeds = [session.feeds[key] for key in one.since if key in session.feeds]
+    return {
+        "filter": one.topic_filter,
+        "qos": one.qos,
+        "feeds": [
+            {
+                "log": feed.log.name,
+                "partition": feed.log.partition,
+                "offset": feed.log.end_offset if feed.reader is None else feed.reader.offset,
+                "committed_offset": feed.window.committed,
+                "end_offset": feed.log.end_offset,
+                "lag": _lag(feed),
+            }
+            for feed in feeds
+        ],
+    }
 
 
 def facts(link: ClientProtocol) -> dict[str, Any]:

@@ -20,12 +20,14 @@ from mqtt_front.security.sources import Sources, read_sources
 from mqtt_front.settings import MqttSettings
 from timestone.address import shown_address
 from timestone.config import Ack, LogConfig, StoreConfig
+from timestone.filters import is_wildcard
 from timestone.format.names import is_server_log
 from timestone.fronts import Report
 from timestone.metrics.metric import Metric
 from timestone.record import HEADER_BLOCK_BYTES_MAX
 from timestone.store import Store
 from timestone_access.descriptor_limit import allow_open_files
+from timestone_access.identity import Credentials, Identity, Refusal
 from timestone_access.tls_context import tls_context
 
 _SETTLE_S = 5.0
@@ -259,6 +261,45 @@ class MqttFront:
         if broker is None:
             return []
         return client_list.disconnect(broker.connections, broker.deadlines.now, client, user)
+
+    @property
+    def has_logins(self) -> bool:
+        """Return whether clients have users."""
+        return self._settings.knows_users
+
+    async def login(self, user: str, password: str, address: str) -> bool:
+        """Return whether the password is that of the user. A failure counts as one of a client at this address."""
+        broker = self._broker
+        if broker is None:
+            return False
+        decided: asyncio.Future[Identity | Refusal] = asyncio.get_running_loop().create_future()
+
+        def decide(outcome: Identity | Refusal) -> None:
+            if not decided.done():  # the caller may have gone
+                decided.set_result(outcome)
+
+        credentials = Credentials(user=user, password=password.encode(), address=address)
+        broker.guard.admit(credentials, decide, allow_anonymous=False)
+        return isinstance(await decided, Identity)
+
+    def may_read(self, user: str | None, topics: Sequence[str]) -> Sequence[bool]:
+        """Return for each topic or topic filter whether the access rules let a user read all of it. Rules that a
+        plug-in gives a client at its login are not known here: then the access file decides."""
+        broker = self._broker
+        if broker is None:
+            return [False] * len(topics)
+        permissions = broker.guard.permissions(Identity(user), "")
+        if permissions is None:
+            return [True] * len(topics)
+        return [
+            permissions.may_read_all(topic) if is_wildcard(topic) else permissions.may_read(topic)
+            for topic in topics
+        ]
+
+    def client(self, client: str, user: str | None) -> Mapping[str, Any] | None:
+        """Return session and subscriptions of a connected client; None if it is not connected."""
+        broker = self._broker
+        return None if broker is None else client_list.session_of(broker.connections, client, user)
 
     def checks(self) -> Mapping[str, str | None]:
         """Return whether clients can connect, and whether their publishes reach the disk in time."""

@@ -97,6 +97,26 @@ class Administered(Protocol):
 
 
 @runtime_checkable
+class Guarded(Protocol):
+    """Front that checks logins and decides what a user may read. Called in the event loop."""
+
+    name: ClassVar[str]
+
+    @property
+    def has_logins(self) -> bool:
+        """Return whether its clients have users."""
+
+    async def login(self, user: str, password: str, address: str) -> bool:
+        """Return whether the password is that of the user. A failure counts as one of a client at this address."""
+
+    def may_read(self, user: str | None, topics: Sequence[str]) -> Sequence[bool]:
+        """Return for each topic or topic filter whether a user may read all of it; None: an anonymous one."""
+
+    def client(self, client: str, user: str | None) -> Mapping[str, Any] | None:
+        """Return session and subscriptions of a connected client, ready for JSON; None if it is not connected."""
+
+
+@runtime_checkable
 class Checked(Protocol):
     """Front that can state whether it is ready."""
 

@@ -37,6 +37,7 @@ from ..input.parameters import FILE
 from ..output.text import fitted
 from ..process.version import kernels_line, timestone_version
 from ..server.collection import Collection
+from ..server.console import ConsoleService
 from ..server.figures import Figures
 from ..server.fronts import installed_fronts
 from ..server.log_lines import log_to_standard_error
@@ -48,6 +49,7 @@ from ..settings.serve import (
     OWN_HEADING,
     ServeSettings,
     catalogue,
+    console_settings,
     front_settings,
     serve_settings,
     store_config,
@@ -118,6 +120,7 @@ def command(config: Path | None, **given: Any) -> None:
     )
     own, engine, tier = serve_settings(configuration), store_config(configuration), tier_config(configuration)
     settings_by_front = {name: front_settings(front, name, configuration) for name, front in fronts.items()}
+    console = console_settings(configuration)
     log_to_standard_error(own.log_level, own.log_format)
     for remark in configuration.remarks:
         logging.getLogger("timestone.serve").warning("%s", remark)
@@ -149,14 +152,17 @@ def command(config: Path | None, **given: Any) -> None:
     collection = Collection(store, [*running, *tiers])
     page = None if own.metrics_address is None else MetricsPage(collection, *own.metrics_address)
     control = ControlService(store, [*running, *tiers])
+    pages = ConsoleService.of(own, *console, running)
     # The figures first, so that they end last: they have what clients did until the end.
     figures = [Figures(collection, own.metrics_interval_ms)] if own.metrics_interval_ms else []
-    services: list[Service] = [*figures, *tiers, *running, *([] if page is None else [page]), control]
+    services: list[Service] = [*figures, *tiers, *running, *([] if page is None else [page]), control, *pages]
     server = Server(store, services, stop_timeout_s=own.stop_timeout_ms / 1000)
     keep_freed_memory(_KEPT_BYTES)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(server.run(lambda: _say_ready(store, running, tiers, page, own.ready_file, manager)))
+            runner.run(
+                server.run(lambda: _say_ready(store, running, tiers, page, pages, own.ready_file, manager))
+            )
     finally:
         if own.ready_file is not None:
             own.ready_file.unlink(missing_ok=True)
@@ -253,12 +259,14 @@ def _say_ready(
     fronts: Sequence[Front],
     tiers: "Sequence[TierService]",
     page: MetricsPage | None,
+    consoles: Sequence[ConsoleService],
     ready_file: Path | None,
     manager: ServiceManager,
 ) -> None:
     described = [line for tier in tiers for line in tier.describe()]
     described += [line for front in fronts for line in front.describe()]
     described += [] if page is None else page.describe()
+    described += [line for console in consoles for line in console.describe()]
     for line in described:
         _say(line)
     if not fronts:
@@ -266,12 +274,18 @@ def _say_ready(
             f"no front is installed (entry points {ENTRY_POINT_GROUP}): the store is open, and nothing listens"
         )
     if ready_file is not None:
-        _write_ready_file(ready_file, store, fronts, page)
+        _write_ready_file(ready_file, store, fronts, page, consoles)
     _say("ready")
     manager.ready("; ".join(described))
 
 
-def _write_ready_file(path: Path, store: Store, fronts: Sequence[Front], page: MetricsPage | None) -> None:
+def _write_ready_file(
+    path: Path,
+    store: Store,
+    fronts: Sequence[Front],
+    page: MetricsPage | None,
+    consoles: Sequence[ConsoleService],
+) -> None:
     """Write beside it and rename, so that a process that waits for the file never reads half of it."""
     state = {
         "pid": os.getpid(),
@@ -280,6 +294,7 @@ def _write_ready_file(path: Path, store: Store, fronts: Sequence[Front], page: M
         "ack": store.config.ack.value,
         "fronts": {front.name: front.status() for front in fronts},
         **({} if page is None else {"metrics": page.address}),
+        **{console.name: console.address for console in consoles if console.address is not None},
     }
     unfinished = path.with_name(path.name + ".tmp")
     unfinished.write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")

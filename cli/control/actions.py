@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from timestone.config import LogConfig
 from timestone.errors import TimestoneError, UnknownLog
-from timestone.fronts import Administered
+from timestone.fronts import Administered, Guarded
 from timestone.log import Log
 from timestone.store import Store
 
@@ -22,6 +22,8 @@ PAGE_COUNT = 25
 _PAGE_BYTES = 256 << 10
 """A page ends with the connection that exceeds this: names of clients may have 64 KiB."""
 _LATEST_LOGS = 1000
+_TOPIC_COUNT = 100
+"""Most topics in a question."""
 _log = logging.getLogger("timestone.control")
 
 
@@ -47,10 +49,14 @@ class Actions:
         self._fronts: dict[str, Administered] = {
             part.name: part for part in parts if isinstance(part, Administered)
         }
+        self._guards = [part for part in parts if isinstance(part, Guarded)]
         self._started_us = time.time_ns() // 1000
         self._by_name: dict[str, Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]] = {
             "status": self._status,
             "clients": self._clients,
+            "client": self._client,
+            "login": self._login,
+            "may_read": self._may_read,
             "disconnect": self._disconnect,
             "configure": self._configure,
         }
@@ -94,9 +100,36 @@ class Actions:
                 break
         return {"now_us": time.time_ns() // 1000, "clients": rows}
 
+    async def _client(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        client, user = _text(request, "client"), _optional(request, "user")
+        found = [(guard.name, guard.client(client, user)) for guard in self._guards]
+        return {"clients": [{"front": name, **facts} for name, facts in found if facts is not None]}
+
+    async def _login(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        user, password, address = (_text(request, name) for name in ("user", "password", "address"))
+        for guard in self._guards:
+            if guard.has_logins:
+                return {"is_allowed": await guard.login(user, password, address)}
+        return {"is_allowed": False}
+
+    async def _may_read(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        user, topics = _optional(request, "user"), request.get("topics")
+        if (
+            not isinstance(topics, list)
+            or len(topics) > _TOPIC_COUNT
+            or not all(type(one) is str for one in topics)
+        ):
+            raise InvalidRequest(f"invalid topics: expected a list of up to {_TOPIC_COUNT} texts")
+        answers = [guard.may_read(user, topics) for guard in self._guards]
+        return {
+            "may_read": [all(column) for column in zip(*answers, strict=True)]
+            if answers
+            else [True] * len(topics)
+        }
+
     async def _disconnect(self, request: Mapping[str, Any]) -> dict[str, Any]:
         front, client = self._front(request), _text(request, "client")
-        user = _text(request, "user") if request.get("user") is not None else None
+        user = _optional(request, "user")
         ended = front.disconnect(client, user)
         for row in ended:
             _log.info("disconnected client %r at %s on request", client[:100], row["address"])
@@ -163,6 +196,10 @@ def _text(request: Mapping[str, Any], name: str) -> str:
     if not isinstance(value, str):
         raise InvalidRequest(f"invalid {name}: expected text, got {value!r:.60}")
     return value
+
+
+def _optional(request: Mapping[str, Any], name: str) -> str | None:
+    return None if request.get(name) is None else _text(request, name)
 
 
 def _number(request: Mapping[str, Any], name: str, default: int) -> int:

@@ -1,7 +1,15 @@
 """`timestone console`: pages and an HTTP API over a store, of a server that runs or of files alone."""
 
+import dataclasses
+import json
+import logging
+import os
+import signal
+import socket
+import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +26,7 @@ from ..group import Command
 from ..input.parameters import DIRECTORY
 from ..process.version import timestone_version
 from ..server.log_lines import log_to_standard_error
+from ..settings.console import DEFAULT_ADDRESS
 
 if TYPE_CHECKING:
     from timestone_console.config import ConsoleConfig
@@ -32,6 +41,8 @@ DIR is a store: of a server that runs, of one that was stopped or killed, or a
 copy of its files. The command prints a link with a key that is valid once:
 who can start it can read the files.
 """
+_NICE = 10
+"""The clients of the server come first."""
 
 
 @click.command(cls=Command, epilog=EXAMPLES)
@@ -39,63 +50,102 @@ who can start it can read the files.
 @click.option(
     "--listen",
     metavar="HOST:PORT",
-    default="127.0.0.1:9465",
-    help="Address of the console; port 0 selects a free one.",
+    default=DEFAULT_ADDRESS,
+    help="Address of the console on this machine; port 0 selects a free one.",
 )
+@click.option("--actions", is_flag=True, help="Allow actions, such as to disconnect a client.")
 @click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="warning",
     help="Lowest level logged to standard error.",
 )
-def command(directory: Path, listen: str, log_level: str) -> None:
+@click.option("--inherited", metavar="FD", type=int, hidden=True)
+def command(directory: Path, listen: str, actions: bool, log_level: str, inherited: int | None) -> None:
     """Show a store and its server in a browser."""
+    if inherited is not None:
+        _run_for_server(directory, inherited)
+        return
+    log_to_standard_error(log_level, "text")
     try:
         host, port = parse_address(listen, setting="--listen")
+        config = _config_class()(host=host, port=port, actions=actions)
     except ValueError as error:
         raise UsageError(str(error)) from None
-    log_to_standard_error(log_level, "text")
-    console_config = _console_config()
-    try:
-        config = console_config(host=host, port=port)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
-    with closing(view_store(directory)) as view:
-        _run(view, config)
+    from timestone_console.serving import listening_socket  # noqa: PLC0415
+
+    with listening_socket(config) as listening:
+
+        def say(config: "ConsoleConfig", key: str) -> None:
+            print(f"console http://{shown_address(config.host, config.port)}/login#{key}", flush=True)
+
+        _run(directory, config, listening, say)
 
 
-def _console_config() -> "type[ConsoleConfig]":
-    """Return the class of its settings. Raises MissingExtra."""
+def _run_for_server(directory: Path, inherited: int) -> None:
+    """Serve on the socket of `timestone serve`, with settings that are the first line of standard input; end when that
+    ends."""
+    os.nice(_NICE)
+    settings = json.loads(sys.stdin.readline())
+    log_to_standard_error(settings.pop("log_level"), settings.pop("log_format"))
+    config_class = _config_class()
+    from timestone_console.config import Role  # noqa: PLC0415
+
+    users = {user: Role.parse(word) for user, word in settings.pop("users").items()}
+    anonymous = Role.parse(settings["anonymous"]) if settings.pop("is_open") else Role.NONE
+    settings.pop("anonymous")
+    hosts = tuple(settings.pop("hosts"))
+    with socket.socket(fileno=inherited) as listening:
+        listening.setblocking(False)
+        host, port = listening.getsockname()[:2]
+        config = config_class(host=host, port=port, users=users, anonymous=anonymous, hosts=hosts, **settings)
+        threading.Thread(target=_end_with_server, daemon=True).start()
+        _run(directory, config, listening, lambda config, key: None)
+
+
+def _end_with_server() -> None:
+    """End the process when the server has gone, also by kill -9: its end of the pipe is closed then."""
+    sys.stdin.buffer.read()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _config_class() -> "type[ConsoleConfig]":
+    """Return the class of the settings. Raises MissingExtra."""
     try:
-        # As below: the extra may be missing.
+        from timestone_console.application import Application  # noqa: F401, PLC0415
         from timestone_console.config import ConsoleConfig  # noqa: PLC0415
-        from timestone_console.serving import run_console  # noqa: F401, PLC0415
     except ModuleNotFoundError as error:
         raise MissingExtra("the pages of the console", error.name or "starlette", "console") from None
     return ConsoleConfig
 
 
-def _run(view: Any, config: "ConsoleConfig") -> None:
-    import dataclasses  # noqa: PLC0415
-
+def _run(
+    directory: Path,
+    config: "ConsoleConfig",
+    listening: socket.socket,
+    started: "Callable[[ConsoleConfig, str], None]",
+) -> None:
+    """Serve a store on a socket until a signal. started: gets the settings with the actual port, and a key."""
+    # As above: the extra may be missing, and other commands load nothing of it.
     from timestone_console.application import Application  # noqa: PLC0415
     from timestone_console.http.sessions import Sessions  # noqa: PLC0415
-    from timestone_console.serving import listening_socket, run_console  # noqa: PLC0415
+    from timestone_console.serving import run_console  # noqa: PLC0415
     from timestone_console.sources import Sources  # noqa: PLC0415
 
-    listening = listening_socket(config)
     config = dataclasses.replace(config, port=listening.getsockname()[1])
     sessions = Sessions(time.monotonic)
-    sources = Sources(
-        view, config, sessions, server=ServerLink(view.path), tables=None, version=timestone_version()
-    )
-    application = Application(sources, config)
-    link = f"http://{shown_address(config.host, config.port)}/login#{sessions.new_key()}"
-    run_console(application, config, listening, lambda: print(f"console {link}", flush=True))
+    with closing(view_store(directory)) as view:
+        sources = Sources(
+            view, config, sessions, server=ServerLink(directory), tables=None, version=timestone_version()
+        )
+        logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+        application = Application(sources, config)
+        run_console(application, config, listening, lambda: started(config, sessions.new_key()))
 
 
 class ServerLink:
-    """Control socket of a store for the console: one connection, made again when it has ended."""
+    """Control socket of a store for the console: one connection, made again when it has ended. Usable from any
+    thread."""
 
     def __init__(self, store: Path) -> None:
         self._store = store
@@ -103,11 +153,12 @@ class ServerLink:
         self._caller: Caller | None = None
 
     def call(self, request: str, **arguments: Any) -> dict[str, Any]:
-        """Return the result of a request. Raises NoServer, ServerRefused of the console."""
+        """Return the result of a request. Raises NoServer and ServerRefused of the console."""
         from timestone_console.problems import NoServer, ServerRefused  # noqa: PLC0415
 
         with self._lock:
-            for attempt in (1, 2):
+            for is_last in (False, True):
+                is_new = self._caller is None
                 try:
                     if self._caller is None:
                         self._caller = Caller(self._store)
@@ -115,10 +166,12 @@ class ServerLink:
                 except Refused as error:
                     raise ServerRefused(error.code, str(error)) from None
                 except (CommandError, NotAStore, OSError) as error:
-                    is_stale = self._caller is not None and attempt == 1
-                    if self._caller is not None:
-                        self._caller.close()
-                        self._caller = None
-                    if not is_stale:
+                    self._close()
+                    if is_new or is_last:
                         raise NoServer(str(error)) from None
         raise AssertionError("the second attempt returns or raises")
+
+    def _close(self) -> None:
+        if self._caller is not None:
+            self._caller.close()
+            self._caller = None

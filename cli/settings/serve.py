@@ -14,6 +14,7 @@ from timestone_tiering.config import TierConfig
 from timestone_tiering.errors import TieringError
 
 from ..errors import UsageError
+from .console import ConsoleSettings
 from .schema import Setting, build, settings_of
 from .sources import Configuration
 
@@ -94,6 +95,10 @@ def catalogue(fronts: Mapping[str, type[Front]]) -> dict[str, list[Setting]]:
             for each in settings_of(TierConfig, "tier")
         ],
     }
+    groups["Console"] = [
+        dataclasses.replace(each, aliases=("--console",)) if each.key == "console.listen" else each
+        for each in settings_of(ConsoleSettings, "console")
+    ]
     for name, front in fronts.items():
         groups[name.upper()] = [
             dataclasses.replace(each, aliases=(f"--{name}",)) if each.key == f"{name}.{_LISTEN}" else each
@@ -113,6 +118,13 @@ def store_config(given: Configuration) -> StoreConfig:
     ack = {"ack": given.values["ack"]} if "ack" in given.values else {}
     config: StoreConfig = _built(StoreConfig, "store", given, log=_built(LogConfig, "log", given), **ack)
     return config
+
+
+def console_settings(given: Configuration) -> tuple[ConsoleSettings, bool]:
+    """Return the settings of the console, and whether its address is the default one. Raises UsageError when they
+    contradict each other."""
+    settings: ConsoleSettings = _built(ConsoleSettings, "console", given)
+    return settings, "console.listen" not in given.sources
 
 
 def tier_config(given: Configuration) -> TierConfig:

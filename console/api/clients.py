@@ -1,5 +1,7 @@
 """Connected clients: a table that is searched and sorted here, one client, and its history."""
 
+import time
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -11,6 +13,7 @@ from timestone.view import LogView
 from ..http.sessions import Session
 from ..problems import NoServer, Problem
 from ..reading.client_table import Row
+from ..reading.reader_lags import time_at
 from ..sources import Sources
 
 PAGE_MOST = 500
@@ -177,14 +180,10 @@ class SessionState(msgspec.Struct, frozen=True, kw_only=True):
     """Session of a client. expiry_s: null for one that does not expire."""
 
     is_connected: bool
-    expiry_s: int | None = None
-    clean_start: bool | None = None
-    keep_alive_s: int | None = None
-    receive_maximum: int | None = None
-    has_will: bool | None = None
-    will_topic: str | None = None
-    in_flight: list[int] = []
-    """Packet ids of messages that it has not acknowledged."""
+    expiry_s: int | None
+    receive_maximum: int
+    in_flight: list[int]
+    """Packet ids of messages that it has not acknowledged, the first 1,000."""
 
 
 class OneClient(msgspec.Struct, frozen=True, kw_only=True):
@@ -193,7 +192,9 @@ class OneClient(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     connection: ClientRow | None
     session: SessionState | None
+    subscription_count: int
     subscriptions: list[Subscription]
+    """One for each log that it reads from; of the first 1,000."""
 
 
 def client(sources: Sources, session: Session, query: ClientQuery) -> OneClient:
@@ -203,12 +204,34 @@ def client(sources: Sources, session: Session, query: ClientQuery) -> OneClient:
     ]
     if not rows:
         raise Problem("not-found", f"no client {query.id!r:.200} is connected")
+    found = sources.server.call("client", client=query.id, user=rows[0]["user"])["clients"]
+    if not found:
+        raise Problem("gone", f"client {query.id!r:.200} has just gone")
+    details = found[0]
     return OneClient(
         id=query.id,
         connection=client_row(rows[0]),
-        session=SessionState(is_connected=True),
-        subscriptions=[],
+        session=SessionState(
+            is_connected=True,
+            expiry_s=details["expiry_s"],
+            receive_maximum=details["receive_maximum"],
+            in_flight=details["in_flight"],
+        ),
+        subscription_count=details["subscription_count"],
+        subscriptions=[row for one in details["subscriptions"] for row in _subscription_rows(sources, one)],
     )
+
+
+def _subscription_rows(sources: Sources, one: dict[str, Any]) -> Iterator[Subscription]:
+    """Yield a row for each log that a subscription reads from, at least one."""
+    if not one["feeds"]:
+        yield Subscription(filter=one["filter"], qos=one["qos"])
+    for feed in one["feeds"]:
+        lag_s: float | None = 0.0
+        if feed["lag"]:
+            oldest_us = time_at(sources.log(feed["log"], feed["partition"]), feed["offset"])
+            lag_s = None if oldest_us is None else max(0.0, time.time() - oldest_us / 1e6)
+        yield Subscription(filter=one["filter"], qos=one["qos"], lag_s=lag_s, **feed)
 
 
 class ClientEventsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -10,6 +10,7 @@ import pytest
 from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_server import MqttServer, mqtt_server
 from timestone.errors import UnknownLog
+from timestone_access.passwords.password_file import set_password
 from timestone_cli.control.actions import PAGE_COUNT, Actions, InvalidRequest
 
 
@@ -129,3 +130,40 @@ def test_part_without_clients_is_not_asked_for_them(server: MqttServer) -> None:
 
     found = asyncio.run(Actions(server.store, [Quiet()]).run({"request": "status"}))
     assert found["fronts_with_clients"] == [] and found["parts"] == {"quiet": {"ok": 1}}
+
+
+def test_session_of_a_client_has_its_subscriptions_with_their_places(server: MqttServer) -> None:
+    with RawClient(server.address) as client:
+        client.connect("pump")
+        client.subscribe("t/#")
+        (found,) = run(server, "client", client="pump")["clients"]
+        assert found["subscription_count"] == 1 and found["in_flight"] == []
+        (one,) = found["subscriptions"]
+        assert (one["filter"], one["qos"], one["feeds"][0]["log"], one["feeds"][0]["lag"]) == (
+            "t/#",
+            1,
+            "mqtt",
+            0,
+        )
+    assert run(server, "client", client="tank")["clients"] == []
+
+
+def test_login_is_refused_and_everything_may_be_read_without_users(server: MqttServer) -> None:
+    assert run(server, "login", user="anna", password="x", address="127.0.0.1") == {"is_allowed": False}
+    assert run(server, "may_read", topics=["a", "#"]) == {"may_read": [True, True]}
+    with pytest.raises(InvalidRequest, match="invalid topics"):
+        run(server, "may_read", topics=["a"] * 101)
+
+
+def test_login_and_rules_are_those_of_mqtt(tmp_path: Path) -> None:
+    set_password(tmp_path / "passwords", "anna", b"secret")
+    (tmp_path / "acl").write_text("user anna\ntopic read site/#\n")
+    files: dict[str, Any] = {"password_file": tmp_path / "passwords", "acl_file": tmp_path / "acl"}
+    with mqtt_server(tmp_path / "data", **files) as server:
+        for password, is_allowed in (("wrong", False), ("secret", True)):
+            found = run(server, "login", user="anna", password=password, address="127.0.0.1")
+            assert found == {"is_allowed": is_allowed}
+        topics = ["site/1", "site/#", "other", "#", "$timestone/metrics", ""]
+        found = run(server, "may_read", user="anna", topics=topics)
+        assert found["may_read"] == [True, True, False, False, False, False]
+        assert not any(run(server, "may_read", user=None, topics=topics)["may_read"])
