@@ -5,7 +5,7 @@ import dataclasses
 import os
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -48,8 +48,9 @@ class Tables(Protocol):
     def pipeline(self) -> Mapping[str, Any]:
         """Return the fields of `Pipeline`."""
 
-    def dead_letters(self, after: str, limit: int, reason: str | None) -> Sequence[Mapping[str, Any]]:
-        """Return dead letters as fields of `DeadLetter`, the newest first."""
+    def dead_letters(self, after: str, limit: int, reason: str | None) -> Mapping[str, Any]:
+        """Return `letters`, the newest first, with `log`, `partition`, `offset`, `received_us`, `topic`, `value` and
+        `problem`; `next`, `reasons` and `fields`. Raises ValueError for a cursor that is not valid any more."""
 
 
 class Sources:

@@ -2,6 +2,7 @@
 `PAGE_COUNT` connections."""
 
 import asyncio
+import itertools
 import json
 import logging
 import os
@@ -13,6 +14,7 @@ from timestone.config import LogConfig
 from timestone.errors import TimestoneError, UnknownLog
 from timestone.fronts import Administered, Guarded
 from timestone.log import Log
+from timestone.reading.named_readers import Commitment, ReaderId
 from timestone.store import Store
 
 from ..process.version import timestone_version
@@ -25,6 +27,13 @@ _LATEST_LOGS = 1000
 _TOPIC_COUNT = 100
 """Most topics in a question."""
 _log = logging.getLogger("timestone.control")
+
+
+Action = Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]
+Audit = Callable[[Mapping[str, Any]], Awaitable[bool]]
+"""Records an action of an operator; returns whether it is recorded."""
+_CHANGING = frozenset(("disconnect", "configure", "release", "forget", "move"))
+_NOT_ARGUMENTS = ("version", "request", "by")
 
 
 class InvalidRequest(ValueError):
@@ -43,7 +52,10 @@ class Part(Protocol):
 class Actions:
     """Requests of one server."""
 
-    def __init__(self, store: Store, parts: Sequence[Part]) -> None:
+    def __init__(self, store: Store, parts: Sequence[Part], audit: Audit | None = None) -> None:
+        """audit: records what changes something, before it is done and how it ended."""
+        self._audit = audit
+        self._numbers = itertools.count(1)
         self._store = store
         self._parts = parts
         self._fronts: dict[str, Administered] = {
@@ -59,6 +71,9 @@ class Actions:
             "may_read": self._may_read,
             "disconnect": self._disconnect,
             "configure": self._configure,
+            "release": self._release,
+            "forget": self._forget,
+            "move": self._move,
         }
 
     async def run(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -67,7 +82,30 @@ class Actions:
         action = self._by_name.get(name) if isinstance(name, str) else None
         if action is None:
             raise InvalidRequest(f"unknown request {name!r:.60}: expected one of {', '.join(self._by_name)}")
-        return await action(request)
+        if name not in _CHANGING:
+            return await action(request)
+        return await self._recorded(str(name), action, request)
+
+    async def _recorded(self, name: str, action: "Action", request: Mapping[str, Any]) -> dict[str, Any]:
+        """Carry out a request that changes something, recorded before and after."""
+        by = request.get("by")
+        facts = {
+            "action": name,
+            "number": next(self._numbers),
+            "by": by if isinstance(by, dict) else {"via": "command"},
+            "arguments": {key: value for key, value in request.items() if key not in _NOT_ARGUMENTS},
+        }
+        is_recorded = self._audit is not None and await self._audit({**facts, "state": "begun"})
+        if by is not None and not is_recorded:
+            raise InvalidRequest("the action could not be recorded in timestone.events, so it was not done")
+        state = "failed"
+        try:
+            result = await action(request)
+            state = "done"
+            return result
+        finally:
+            if self._audit is not None:
+                await self._audit({**facts, "state": state})
 
     async def _status(self, request: Mapping[str, Any]) -> dict[str, Any]:
         logs = [self._store.log(*log, create=False) for log in self._store.log_names()[:_LATEST_LOGS]]
@@ -134,6 +172,30 @@ class Actions:
         for row in ended:
             _log.info("disconnected client %r at %s on request", client[:100], row["address"])
         return {"disconnected": list(ended)}
+
+    async def _release(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        reader, found = self._reader(request)
+        await asyncio.to_thread(self._store.commit_readers, {reader: found.offset})
+        return {"offset": found.offset, "was_pinned": found.pin is not None}
+
+    async def _forget(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        reader, found = self._reader(request)
+        await asyncio.to_thread(self._store.forget_readers, [reader])
+        return {"offset": found.offset}
+
+    async def _move(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        reader, found = self._reader(request)
+        offset = _number(request, "offset", -1)
+        await asyncio.to_thread(self._store.commit_readers, {reader: offset}, pin=found.pin)
+        return {"before": found.offset, "offset": offset}
+
+    def _reader(self, request: Mapping[str, Any]) -> tuple[ReaderId, Commitment]:
+        log = self._log([request.get("log"), request.get("partition", 0)])
+        reader = ReaderId(log.name, log.partition, _text(request, "reader"))
+        found = self._store.committed(reader)
+        if found is None:
+            raise InvalidRequest(f"unknown reader {reader.name!r:.60} of {log.folder.name}")
+        return reader, found
 
     async def _configure(self, request: Mapping[str, Any]) -> dict[str, Any]:
         wanted, settings = request.get("logs"), request.get("settings")

@@ -17,7 +17,7 @@ from timestone.errors import TimestoneError
 from timestone.format.names import CONTROL_NAME
 from timestone.store import Store
 
-from .actions import Actions, InvalidRequest, Part
+from .actions import Actions, Audit, InvalidRequest, Part
 from .protocol import REPLY_BYTES, REQUEST_BYTES, InvalidLine, decode_line, encode_error, encode_result
 
 CONNECTION_COUNT = 16
@@ -34,9 +34,10 @@ class ControlService:
 
     name: ClassVar[str] = "control"
 
-    def __init__(self, store: Store, parts: Sequence[Part]) -> None:
+    def __init__(self, store: Store, parts: Sequence[Part], audit: Audit | None = None) -> None:
+        """audit: records actions before they are done."""
         self._path = store.path
-        self._actions = Actions(store, parts)
+        self._actions = Actions(store, parts, audit)
         self._server: asyncio.Server | None = None
         self._folder = -1
         """Descriptor of the folder: a path may be longer than the 108 bytes of an address."""

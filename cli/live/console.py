@@ -23,13 +23,14 @@ from timestone.view import view_store
 from ..control.caller import Caller, Refused
 from ..errors import CommandError, UsageError
 from ..group import Command
-from ..input.parameters import DIRECTORY
+from ..input.parameters import DIRECTORY, FILE
 from ..process.version import timestone_version
 from ..server.log_lines import log_to_standard_error
 from ..settings.console import DEFAULT_ADDRESS
 
 if TYPE_CHECKING:
     from timestone_console.config import ConsoleConfig
+    from timestone_console.sources import Tables
 
 EXAMPLES = """\
 Examples:
@@ -60,8 +61,21 @@ _NICE = 10
     default="warning",
     help="Lowest level logged to standard error.",
 )
+@click.option(
+    "--pipeline",
+    metavar="FILE",
+    type=FILE,
+    help="Settings of a pipeline, to show its tables and dead letters.",
+)
 @click.option("--inherited", metavar="FD", type=int, hidden=True)
-def command(directory: Path, listen: str, actions: bool, log_level: str, inherited: int | None) -> None:
+def command(
+    directory: Path,
+    listen: str,
+    actions: bool,
+    log_level: str,
+    pipeline: Path | None,
+    inherited: int | None,
+) -> None:
     """Show a store and its server in a browser."""
     if inherited is not None:
         _run_for_server(directory, inherited)
@@ -79,7 +93,7 @@ def command(directory: Path, listen: str, actions: bool, log_level: str, inherit
         def say(config: "ConsoleConfig", key: str) -> None:
             print(f"console http://{shown_address(config.host, config.port)}/login#{key}", flush=True)
 
-        _run(directory, config, listening, say)
+        _run(directory, config, listening, say, pipeline)
 
 
 def _run_for_server(directory: Path, inherited: int) -> None:
@@ -95,12 +109,19 @@ def _run_for_server(directory: Path, inherited: int) -> None:
     anonymous = Role.parse(settings["anonymous"]) if settings.pop("is_open") else Role.NONE
     settings.pop("anonymous")
     hosts = tuple(settings.pop("hosts"))
+    pipeline = settings.pop("pipeline")
     with socket.socket(fileno=inherited) as listening:
         listening.setblocking(False)
         host, port = listening.getsockname()[:2]
         config = config_class(host=host, port=port, users=users, anonymous=anonymous, hosts=hosts, **settings)
         threading.Thread(target=_end_with_server, daemon=True).start()
-        _run(directory, config, listening, lambda config, key: None)
+        _run(
+            directory,
+            config,
+            listening,
+            lambda config, key: None,
+            None if pipeline is None else Path(pipeline),
+        )
 
 
 def _end_with_server() -> None:
@@ -124,8 +145,10 @@ def _run(
     config: "ConsoleConfig",
     listening: socket.socket,
     started: "Callable[[ConsoleConfig, str], None]",
+    pipeline: Path | None,
 ) -> None:
-    """Serve a store on a socket until a signal. started: gets the settings with the actual port, and a key."""
+    """Serve a store on a socket until a signal. started: gets the settings with the actual port, and a key. pipeline:
+    file with the settings of one."""
     # As above: the extra may be missing, and other commands load nothing of it.
     from timestone_console.application import Application  # noqa: PLC0415
     from timestone_console.http.sessions import Sessions  # noqa: PLC0415
@@ -136,11 +159,27 @@ def _run(
     sessions = Sessions(time.monotonic)
     with closing(view_store(directory)) as view:
         sources = Sources(
-            view, config, sessions, server=ServerLink(directory), tables=None, version=timestone_version()
+            view,
+            config,
+            sessions,
+            server=ServerLink(directory),
+            tables=_tables(pipeline),
+            version=timestone_version(),
         )
         logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
         application = Application(sources, config)
         run_console(application, config, listening, lambda: started(config, sessions.new_key()))
+
+
+def _tables(pipeline: Path | None) -> "Tables | None":
+    """Return the tables of a pipeline. Raises UsageError, MissingExtra."""
+    if pipeline is None:
+        return None
+    try:
+        from .pipeline_tables import PipelineTables  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise MissingExtra("the tables of a pipeline", error.name or "pyspark", "pipeline") from None
+    return PipelineTables(pipeline)
 
 
 class ServerLink:

@@ -58,6 +58,8 @@ class Settings(Protocol):
     @property
     def allow_plain(self) -> bool: ...
     @property
+    def pipeline(self) -> Path | None: ...
+    @property
     def certificate(self) -> Path | None: ...
     @property
     def key(self) -> Path | None: ...
@@ -115,6 +117,7 @@ class ConsoleService:
             "allow_plain": settings.allow_plain,
             "certificate": None if settings.certificate is None else str(settings.certificate.absolute()),
             "key": None if settings.key is None else str(settings.key.absolute()),
+            "pipeline": None if settings.pipeline is None else str(settings.pipeline.absolute()),
             "is_open": is_loopback(address[0]) and not has_logins and not settings.users,
             "anonymous": "reader",
             "idle_s": IDLE_S,

@@ -19,6 +19,8 @@ from timestone.errors import TimestoneError
 from timestone.fronts import Reporting
 from timestone.log import Log
 from timestone.metrics.records import (
+    ACTION,
+    ACTIONS_TOPIC,
     EVENT_TOPICS,
     EVENTS_LOG,
     METRICS_LOG,
@@ -124,6 +126,19 @@ class Figures:
         self._events[event].add(facts, time.time_ns() // 1000, self._node)
         if self._flush is None:
             self._flush = asyncio.get_running_loop().call_later(EVENTS_S, self._write_events)
+
+    async def record_action(self, facts: Mapping[str, Any]) -> bool:
+        """Write an action of an operator; return whether that is done, at level `written`."""
+        log = self._logs.get(EVENTS_LOG)
+        if log is None:
+            return False
+        payload = encode_event(ACTION, facts, time_us=time.time_ns() // 1000, node=self._node)
+        try:
+            await asyncio.to_thread(log.append, payload, topic=ACTIONS_TOPIC, ack=Ack.WRITTEN)
+        except (OSError, TimestoneError) as error:
+            self._skip(1, error)
+            return False
+        return True
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()

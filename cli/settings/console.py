@@ -33,6 +33,9 @@ class ConsoleSettings(Declared):
     )
     actions: bool = setting(False, "let operators act: disconnect clients, change logs, move readers")
     allow_plain: bool = setting(False, "listen beyond loopback without TLS, behind a proxy that has it")
+    pipeline: Path | None = field(
+        default=None, metadata={"help": "settings of a pipeline whose tables and dead letters it shows"}
+    )
     certificate: Path | None = field(
         default=None, metadata={"help": "PEM file with its certificate chain; with it, it speaks TLS"}
     )

@@ -1,6 +1,6 @@
 """What needs attention: conditions with their state, the log of events, the audit of actions, and the actions."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 
@@ -8,6 +8,7 @@ from ..http.sessions import Session
 from ..problems import Problem
 from ..reading.conditions import findings
 from ..sources import Sources
+from .action_plans import ActionBody, planned
 from .clients import PAGE_MOST, Events, events_where
 from .overview import NoQuery
 
@@ -92,33 +93,9 @@ def actions(sources: Sources, session: Session, query: ActionsQuery) -> Events:
     return events_where(sources, query.before, query.limit, event="action")
 
 
-ActionName = Literal[
-    "disconnect",
-    "end_session",
-    "publish",
-    "delete_retained",
-    "configure",
-    "release",
-    "forget",
-    "move",
-    "roll",
-    "scrub",
-    "reload",
-    "log_level",
-    "watch",
-]
-
-
-class ActionBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Action and its arguments. preview: only state the effect in numbers, and do nothing."""
-
-    action: ActionName
-    arguments: dict[str, Any] = {}
-    preview: bool = False
-
-
 class ActionDone(msgspec.Struct, frozen=True, kw_only=True):
-    """Effect of an action. text: the effect in words, with its numbers; command: the same as a command."""
+    """Effect of an action. text: the effect in words, with its numbers; command: the same as a command, if there is
+    one; result: that of the server, empty for a preview."""
 
     action: str
     is_preview: bool
@@ -130,5 +107,12 @@ class ActionDone(msgspec.Struct, frozen=True, kw_only=True):
 def act(sources: Sources, session: Session, query: ActionBody) -> ActionDone:
     """Do something: an operator only, if actions are switched on; recorded before it is done."""
     if not sources.config.actions:
-        raise Problem("actions-off", "actions are switched off: set console_actions = true")
-    raise Problem("not-implemented", "actions are not implemented yet")
+        raise Problem("actions-off", "actions are switched off: set console.actions = true")
+    text, command, request = planned(sources, query)
+    result: dict[str, Any] = {}
+    if not query.preview:
+        by = {"via": "console", "user": session.user, "address": session.address}
+        result = sources.server.call(query.action, by=by, **request)
+    return ActionDone(
+        action=query.action, is_preview=query.preview, text=text, command=command, result=result
+    )

@@ -1,11 +1,13 @@
 """The pipeline that turns a log into tables: its batches, tables and dead letters."""
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import msgspec
 
 from ..http.sessions import Session
 from ..problems import Problem
+from ..reading.record_values import PREVIEW_BYTES, Value, value_of
 from ..sources import Sources
 from .overview import NoQuery
 
@@ -33,13 +35,11 @@ class LogPosition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BatchRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Commit of the pipeline. kind: `stream`, `backfill`, `reprocess` or `compact`."""
+    """Commit of the table bronze. kind: `write` for a batch, `optimize` for a compaction."""
 
     number: int
     time_us: int
     kind: str
-    records: int | None = None
-    duration_s: float | None = None
 
 
 class Pipeline(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,7 +80,8 @@ class DeadLettersQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
-    """Message that is not valid. value: as in a record; null if this login may not read its topic."""
+    """Message that is not valid. value: as in a record; null if this login may not read its topic; hex: its first 1,024
+    bytes in hexadecimal."""
 
     log: str
     partition: int
@@ -89,11 +90,9 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     topic: str | None
     reason: str
     bytes: int
-    value_hex: str | None
-    """Its first 1,024 bytes."""
-    value_text: str | None
-    """The same as text, if it is UTF-8."""
-    same_shape: int
+    value: Value | None
+    hex: str | None
+    same_reason: int
     """Dead letters with this reason."""
 
 
@@ -110,4 +109,33 @@ def pipeline_dead_letters(sources: Sources, session: Session, query: DeadLetters
     """Return messages that are not valid, with their bytes and the reason."""
     if sources.tables is None:
         raise Problem("not-found", "the console was started without the tables of a pipeline")
-    raise Problem("not-implemented", "dead letters are not implemented yet")
+    try:
+        found = sources.tables.dead_letters(query.after, query.limit, query.reason)
+    except ValueError as error:
+        raise Problem("gone", str(error)) from None
+    letters = found["letters"]
+    readable = sources.may_read(session, {one["topic"] or "" for one in letters})
+    return DeadLetters(
+        letters=[
+            _letter(one, found["reasons"], is_hidden=not readable[one["topic"] or ""]) for one in letters
+        ],
+        reasons=found["reasons"],
+        fields=found["fields"],
+        next=found["next"],
+    )
+
+
+def _letter(one: Mapping[str, Any], reasons: Mapping[str, int], *, is_hidden: bool) -> DeadLetter:
+    value: bytes = one["value"]
+    return DeadLetter(
+        log=one["log"],
+        partition=one["partition"],
+        offset=one["offset"],
+        received_us=one["received_us"],
+        topic=one["topic"],
+        reason=one["problem"],
+        bytes=len(value),
+        value=None if is_hidden else value_of(value, PREVIEW_BYTES),
+        hex=None if is_hidden else value[:PREVIEW_BYTES].hex(),
+        same_reason=reasons.get(one["problem"], 0),
+    )

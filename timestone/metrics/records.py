@@ -17,6 +17,8 @@ SERVER_ROOT = "$timestone"
 METRICS_TOPIC = f"{SERVER_ROOT}/metrics"
 EVENT_TOPICS = {name: f"{SERVER_ROOT}/events/{name}" for name in ("connected", "disconnected")}
 """Topic of each kind of event. No topic names a client: a topic is kept for as long as its log."""
+ACTION, ACTIONS_TOPIC = "action", f"{SERVER_ROOT}/actions"
+"""Event of what an operator has the server do, before it is done and how it ended; and its topic."""
 SAMPLE_DDL = (
     "schema int, time_us bigint, started_us bigint, node string, interval_ms bigint, values map<string,double>, "
     "histograms map<string,struct<counts:array<bigint>,sum_seconds:double>>"

@@ -19,4 +19,6 @@ def test_actions_are_off_unless_switched_on(tmp_path: Path) -> None:
     with timestone.open(tmp_path / "data") as store:
         store.log("a").append(b"x")
     with Console(tmp_path / "data") as console:
-        assert console.post("actions", {"action": "reload"}, 403)["type"].endswith("actions-off")
+        assert console.post("actions", {"action": "disconnect", "client": "pump"}, 403)["type"].endswith(
+            "actions-off"
+        )

@@ -1,0 +1,133 @@
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.console_client import Console
+from tests.support.mqtt_clients import RawClient
+from tests.support.mqtt_server import MqttServer, mqtt_server
+from timestone.config import LogConfig
+from timestone.metrics.records import EVENTS_LOG
+from timestone.reading.named_readers import ReaderId
+from timestone.reading.retention_hold import Pin
+from timestone_cli.control.service import ControlService
+from timestone_cli.server.collection import Collection
+from timestone_cli.server.figures import Figures
+
+HOSTILE = "pump'; touch gone; $(touch gone) `touch gone`\n\u202e"
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[MqttServer]:
+    """A front with the control socket, and the log of events in which actions are recorded."""
+    with mqtt_server(tmp_path / "data") as running:
+        figures = Figures(Collection(running.store, [running.front]), 3_600_000)
+        service = ControlService(running.store, [running.front], figures.record_action)
+        running.run(figures.start())
+        running.run(service.start())
+        try:
+            yield running
+        finally:
+            running.run(service.stop())
+            running.run(figures.stop())
+
+
+def recorded(console: Console) -> list[tuple[str, str, str | None]]:
+    found = console.get("actions")["events"]
+    return [
+        (one["facts"]["action"], one["facts"]["state"], one["facts"]["by"].get("via")) for one in found[::-1]
+    ]
+
+
+def test_disconnect_states_its_effect_first_and_is_recorded_before_and_after(
+    server: MqttServer, tmp_path: Path
+) -> None:
+    with RawClient(server.address) as client, Console(tmp_path / "data", actions=True) as console:
+        client.connect("pump")
+        body = {"action": "disconnect", "client": "pump"}
+        planned = console.post("actions", {**body, "preview": True})
+        assert planned["text"].startswith("ends 1 connection of client 'pump' with 0 messages in flight")
+        assert planned["result"] == {} and recorded(console) == []
+        done = console.post("actions", body)
+        assert [one["client"] for one in done["result"]["disconnected"]] == ["pump"]
+        assert recorded(console) == [("disconnect", "begun", "console"), ("disconnect", "done", "console")]
+        console.sources.clients._look = None
+        console.post("actions", body, 404)
+
+
+def test_readers_are_moved_released_and_forgotten(server: MqttServer, tmp_path: Path) -> None:
+    log = server.store.log("mqtt")
+    log.append_many([b"x"] * 10)
+    bill = ReaderId("mqtt", 0, "bill")
+    server.store.commit_readers({bill: 3}, pin=Pin(max_bytes=1000))
+    with Console(tmp_path / "data", actions=True) as console:
+        body = {"log": "mqtt", "name": "bill"}
+        moved = console.post("actions", {**body, "action": "move", "offset": 7})
+        assert "moves from offset 3 to 7 and skips 4 offsets" in moved["text"]
+        found = server.store.committed(bill)
+        assert found is not None and (found.offset, found.pin) == (7, Pin(max_bytes=1000))
+        console.post("actions", {**body, "action": "move", "offset": 11}, 400)
+        assert "its pin ends" in console.post("actions", {**body, "action": "release"})["text"]
+        found = server.store.committed(bill)
+        assert found is not None and found.pin is None
+        console.post("actions", {**body, "action": "forget"})
+        assert server.store.committed(bill) is None
+        console.post("actions", {**body, "action": "forget"}, 404)
+        assert len(recorded(console)) == 6
+
+
+def test_configure_changes_a_log_and_says_what_retention_may_delete(
+    server: MqttServer, tmp_path: Path
+) -> None:
+    log = server.store.log("old", config=LogConfig(segment_entries=10))
+    for _ in range(5):
+        log.append_many([b"x"] * 10)
+    log.roll()
+    with Console(tmp_path / "data", actions=True) as console:
+        body = {"action": "configure", "log": "old", "settings": {"retention_bytes": 1}}
+        planned = console.post("actions", {**body, "preview": True})
+        assert "retention_bytes from 0 to 1" in planned["text"] and re.search(
+            r"may delete [1-5]0 records in [1-5] segments", planned["text"]
+        )
+        assert log.config.retention_bytes == 0
+        console.post("actions", {"action": "configure", "log": "old", "settings": {"colour": 1}}, 400)
+        console.post("actions", {"action": "configure", "log": "old", "settings": {"retention_ms": 7}})
+        assert log.config.retention_ms == 7
+        assert [one[1] for one in recorded(console)] == ["begun", "done"]
+
+
+def test_action_that_fails_is_recorded_as_failed(server: MqttServer, tmp_path: Path) -> None:
+    with Console(tmp_path / "data", actions=True) as console:
+        server.store.log("mqtt")
+        refused = console.sources.server
+        with pytest.raises(Exception, match="unknown reader"):
+            refused.call("forget", by={"via": "console"}, log="mqtt", partition=0, reader="x")
+        assert [one[1] for one in recorded(console)] == ["begun", "failed"]
+
+
+def test_action_that_cannot_be_recorded_is_not_done(tmp_path: Path) -> None:
+    with mqtt_server(tmp_path / "data") as running:
+        service = ControlService(running.store, [running.front])
+        running.run(service.start())
+        with RawClient(running.address) as client, Console(tmp_path / "data", actions=True) as console:
+            client.connect("pump")
+            found = console.post("actions", {"action": "disconnect", "client": "pump"}, 422)
+            assert "could not be recorded" in found["detail"]
+            client.subscribe("t")  # still connected
+            assert (EVENTS_LOG, 0) not in running.store.log_names(server=True)
+        running.run(service.stop())
+
+
+def test_command_of_a_hostile_client_does_nothing_else_in_a_shell(server: MqttServer, tmp_path: Path) -> None:
+    with RawClient(server.address) as client, Console(tmp_path / "data", actions=True) as console:
+        client.connect(HOSTILE.replace("\n", ""))
+        body = {"action": "disconnect", "client": HOSTILE.replace("\n", ""), "preview": True}
+        command = console.post("actions", body)["command"]
+        assert shlex.split(command)[-1] == HOSTILE.replace("\n", "")
+        words = command.replace("timestone", "printf '%s|'", 1)
+        printed = subprocess.run(["sh", "-c", words], cwd=tmp_path, stdout=subprocess.PIPE, check=True).stdout
+        assert printed.decode().split("|")[-2] == HOSTILE.replace("\n", "")
+        assert not (tmp_path / "gone").exists()
