@@ -22,7 +22,7 @@ MAKEFLAGS += --no-print-directory
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(INSTALLED) ## 200 devices -> MQTT -> log -> pipeline -> Parquet, and every count compared (DEMO_MESSAGES=100000)
+demo: $(INSTALLED) ## 200 devices -> MQTT -> log -> pipeline -> Parquet, and every count compared (DEMO_KEEP=1 serves it)
 	@$(BIN)/python -m examples.demo --messages $(DEMO_MESSAGES)
 
 test: $(INSTALLED) ## the whole test suite (TESTS="tests/cli -k serve" for a part of it)

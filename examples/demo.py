@@ -9,12 +9,13 @@ Spark. It exits with 1 and one line as soon as two numbers that should be equal 
 import argparse
 import fcntl
 import json
+import os
 import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ LOG = "mqtt"
 """Where the server puts what no other log was configured for."""
 SERVER_LOG = "server.log"
 """In the directory of a demo, which is known by it."""
+DEFAULT_CONSOLE = "127.0.0.1:9465"
 PROCESS_COUNT = 2
 """Processes for the simulated devices; the server has one of its own."""
 SHOWN_ROWS = 8
@@ -78,6 +80,12 @@ def main(words: list[str] | None = None) -> int:
         metavar="DIR",
         help="made again at each run (build/demo)",
     )
+    parser.add_argument(
+        "--keep",
+        action="store_true",
+        default=os.environ.get("DEMO_KEEP", "") not in ("", "0"),
+        help="serve what was made until Ctrl-C, so that the console shows it (DEMO_KEEP=1)",
+    )
     arguments = parser.parse_args(words)
     if min(arguments.messages, arguments.devices) < 1:
         parser.error("--messages and --devices are 1 at least")
@@ -85,6 +93,7 @@ def main(words: list[str] | None = None) -> int:
     try:
         with alone_in(arguments.directory):
             run(console, arguments.directory, arguments.devices, arguments.messages)
+            look_around(console, arguments.directory, keep=arguments.keep)
     except (NotOurs, Mismatch, DeviceError, ServerError) as error:
         console.print(f"demo: {error}", style="bold red", soft_wrap=True, markup=False)
         return 1
@@ -136,6 +145,31 @@ def run(console: Console, directory: Path, device_count: int, message_count: int
         f"published = acknowledged = stored = rows in Spark = messages in Parquet = {stored:,}"
         f" ({time.monotonic() - started:.0f} s)",
     )
+
+
+def look_around(console: Console, directory: Path, *, keep: bool) -> None:
+    """Say how to see it in a browser; with `keep`, serve until Ctrl-C."""
+    data, settings = directory / "data", pipeline_settings(directory)
+    if not keep:
+        say(console, "see it", f"timestone console {data} --pipeline {settings}   or DEMO_KEEP=1 make demo")
+        return
+    say(console, "see it", f"on http://{DEFAULT_CONSOLE}, until Ctrl-C")
+    words = ["--data", str(data), "--mqtt", "127.0.0.1:0", "--console-pipeline", str(settings)]
+    sys.stdout.flush()
+    with suppress(KeyboardInterrupt):
+        subprocess.run(timestone_command("serve", *words, "--console", DEFAULT_CONSOLE), check=False)
+
+
+def pipeline_settings(directory: Path) -> Path:
+    """Write the settings of the pipeline that the demo ran, for commands, and return the file."""
+    file = directory / "pipeline.toml"
+    paths = {"data": directory / "data", "tables": directory / "tables"}
+    quoted = {name: json.dumps(str(path.absolute())) for name, path in paths.items()}
+    file.write_text(
+        f'[source]\npath = {quoted["data"]}\nlogs = ["{LOG}"]\n\n[tables]\npath = {quoted["tables"]}\n',
+        "utf-8",
+    )
+    return file
 
 
 def publish(console: Console, server: Server, device_count: int, message_count: int) -> tuple[int, int]:

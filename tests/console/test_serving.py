@@ -38,10 +38,13 @@ def address(tmp_path: Path) -> Iterator[tuple[str, int]]:
         assert not thread.is_alive()
 
 
-def exchanged(address: tuple[str, int], data: bytes) -> bytes:
-    """Send bytes, and return all that comes until the connection is closed."""
+def exchanged(address: tuple[str, int], data: bytes, *, closes: bool = True) -> bytes:
+    """Send bytes, and return all that comes until the connection is closed; unless the other side `closes`, this side
+    sends its end."""
     with socket.create_connection(address, timeout=60) as connection:
         connection.sendall(data)
+        if not closes:
+            connection.shutdown(socket.SHUT_WR)
         received = b""
         while part := connection.recv(65_536):
             received += part

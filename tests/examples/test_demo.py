@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from examples.demo import Mismatch, alone_in, check, main
+from examples.demo import Mismatch, alone_in, check, look_around, main
 from examples.device import DeviceError
 from examples.fleet import Fleet
 from examples.server import Server, ServerError
 from tests.house.tree import ROOT
+from timestone_cli.settings.pipeline import read_pipeline_config
 
 MESSAGES = 3_000
 DEVICES = 12
@@ -101,3 +102,14 @@ def test_server_without_compiled_kernels_reports_the_reason(
     monkeypatch.setenv("TIMESTONE_PURE", "1")
     with Server(tmp_path / "data", tmp_path / "log") as server:
         assert server.slow_because() == "TIMESTONE_PURE is set"
+
+
+def test_demo_ends_with_how_to_see_it_in_a_browser(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a b").mkdir()
+    look_around(Console(), tmp_path / "a b", keep=False)
+    assert "timestone console" in capsys.readouterr().out
+    config = read_pipeline_config(tmp_path / "a b" / "pipeline.toml")
+    assert config.source.path == str(tmp_path / "a b" / "data") and config.source.logs == ("mqtt",)
+    assert str(config.tables.path) == str(tmp_path / "a b" / "tables")
