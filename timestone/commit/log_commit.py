@@ -15,7 +15,9 @@ from timestone.commit.submission_queue import SubmissionQueue
 from timestone.config import Ack, StoreConfig
 from timestone.errors import LogFailed, StoreClosed
 from timestone.format.topics import TopicDictionary
+from timestone.kernel.entries import ENTRY_BYTES
 from timestone.metrics.histogram import Histogram
+from timestone.writing.inline_writes import MOST_BYTES
 from timestone.writing.log_end import INTERRUPTED, LogEnd, OpenFiles
 from timestone.writing.write_batch import WriteBatch
 
@@ -84,7 +86,9 @@ class LogCommit:
         with end.lock:
             if self._queue.queued_bytes:
                 self._write_queued_locked()
-            first = end.write_locked(write_batch)
+            first = end.write_prepared_locked(write_batch)
+            if first is None:
+                first = end.write_locked(write_batch)
         if level is _SYNCED:
             self.sync_to(first + write_batch.count)
         else:
@@ -239,14 +243,16 @@ class LogCommit:
 
     def _write_inline_locked(self, write_batch: WriteBatch) -> int | None:
         """Write a small batch, also during a small flush; None if that might wait."""
-        flush_bytes = self._flush_bytes if self.sync_lock.locked() else 0
+        end = self._end
         if (
-            flush_bytes > _SMALL_FLUSH_BYTES
+            self._queue.queued_bytes
             or self.delay.awaited_bytes > _SMALL_FLUSH_BYTES
-            or self._queue.queued_bytes
+            or (self.sync_lock.locked() and self._flush_bytes > _SMALL_FLUSH_BYTES)
+            or write_batch.size_bytes + write_batch.count * ENTRY_BYTES > MOST_BYTES
+            or end.inline_writes.now_s() < end.inline_writes.paused_until_s
         ):
             return None
-        return self._end.write_inline_locked(write_batch)
+        return end.write_prepared_locked(write_batch, inline=True)
 
     def _submit_inline(self, submission: Submission) -> bool:
         """Write a submission at level `synced` in the caller's thread, as `append_inline`. Return False if nothing

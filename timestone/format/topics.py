@@ -85,7 +85,8 @@ class TopicDictionary:
         self._ids = loops.NumberedNames()
         self._name_bytes = 0
         self._lock = threading.Lock()
-        self._written_count = 0
+        self.written_count = 0
+        """Number of names in the file: those after them were added since the last `write_added`."""
         self._end = HEADER_BYTES
         self._unsynced = writable
         """Names of a killed owner may be in the page cache only, so the first sync flushes."""
@@ -177,28 +178,23 @@ class TopicDictionary:
         if self._limit_bytes is not None and self._name_bytes + size_bytes > self._limit_bytes:
             raise TopicLimit(self.identity.name, self._limit_bytes, "bytes of topic names (topic_bytes)")
 
-    @property
-    def has_unwritten(self) -> bool:
-        """Return whether names were added since the last `write_added`."""
-        return len(self._names) != self._written_count
-
     def write_added(self) -> None:
         """Write the names added since the last call. On an error nothing changes and the next call tries again."""
         count = len(self._names)
-        if count == self._written_count:
+        if count == self.written_count:
             return
-        data = self.encoded(self._written_count, count)
+        data = self.encoded(self.written_count, count)
         self._files.write_all(self._open_fd(), data, self._end)
         with self._lock:
             # One statement, which KeyboardInterrupt cannot split: otherwise a name would be written twice.
-            self._end, self._written_count, self._unsynced = self._end + len(data), count, True
+            self._end, self.written_count, self._unsynced = self._end + len(data), count, True
 
     def sync(self) -> None:
         """Flush the written names. Raises OSError, after which only `rewrite` helps."""
         if not self._unsynced:
             return
         with self._lock:
-            written = self._written_count, self._end
+            written = self.written_count, self._end
         self._files.fdatasync(self._open_fd())
         with self._lock:
             self._synced = written
@@ -212,7 +208,7 @@ class TopicDictionary:
         if self._synced is None:
             raise OSError(errno.EIO, "the topic dictionary was never flushed", str(self.path))
         count, end = self._synced
-        data = self.encoded(count, self._written_count)
+        data = self.encoded(count, self.written_count)
         self._files.write_all(self._open_fd(), data, end)
         self.sync()
 
@@ -221,7 +217,7 @@ class TopicDictionary:
         copy_anew(self._files, self.path, self._end)
         old, self._fd = self._open_fd(), self._files.open(self.path, write=True)
         self._files.close(old)
-        self._synced, self._unsynced = (self._written_count, self._end), False
+        self._synced, self._unsynced = (self.written_count, self._end), False
 
     @property
     def end_position(self) -> int:
@@ -295,7 +291,7 @@ class TopicDictionary:
             data += more
             data = data[self._take_in(data, at_end) :]
         self.torn_bytes = max(0, size - self._end)
-        self._written_count = len(self._names)
+        self.written_count = len(self._names)
 
     def _take_in(self, data: bytes, at_end: bool) -> int:
         """Add the names in `data`, which begins at an entry. Return the number of bytes consumed. at_end: no bytes

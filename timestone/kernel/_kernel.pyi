@@ -2,6 +2,10 @@
 
 from timestone.kernel.open_records import OpenRecords as OpenRecords
 from timestone.kernel.open_records import SegmentRecords as SegmentRecords
+from timestone.kernel.prepared import PreparedLog as PreparedLog
+from timestone.kernel.prepared import PreparedSegment as PreparedSegment
+from timestone.kernel.prepared import StoredPieces as StoredPieces
+from timestone.kernel.prepared import StoredRun as StoredRun
 from timestone.kernel.pure import Buffer
 from timestone.kernel.pure import DurationCounts as DurationCounts
 from timestone.kernel.pure import NumberedNames as NumberedNames

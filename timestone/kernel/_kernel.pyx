@@ -6,7 +6,7 @@ record. Functions allocate only their results and keep no reference to an argume
 position in a buffer is checked against the size of the buffer before it is used. The memory of large results is reused
 (`Blocks`). The GIL is released when the work takes long enough for another thread to use the time."""
 
-from cython cimport freelist
+from cython cimport freelist, no_gc
 from cpython.buffer cimport Py_buffer, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
@@ -74,7 +74,7 @@ cdef extern from "Python.h" nogil:
     char *bytes_in "PyBytes_AS_STRING"(PyObject *piece)
     Py_ssize_t size_of "PyBytes_GET_SIZE"(PyObject *piece)
 
-INTERFACE = 10  # see timestone/kernel/loops.py
+INTERFACE = 11  # see timestone/kernel/loops.py
 CRC32C_BY_INSTRUCTION = bool(crc32c_start())
 
 cdef extern from "Python.h":
@@ -91,6 +91,8 @@ cdef struct Entry:  # `entries.ENTRY` in the four registers that an entry fits i
 
 cdef enum:
     ENTRY_BYTES = 32
+    RUN_COST_BYTES = 300  # as in the twin
+    PIECE_COST_BYTES = 41
     INDEX_HEADER_BYTES = 4096
     REMOVED = 16  # FLAG_REMOVED
     IOV_MOST = 1024  # UIO_MAXIOV of Linux
@@ -741,6 +743,114 @@ cdef class DurationCounts:
 cdef inline void put(object record, Py_ssize_t place, object field):
     Py_INCREF(field)
     PyTuple_SET_ITEM(record, place, field)
+
+@no_gc  # bytes and integers, and one object an append: the collector would look at each of them
+@freelist(8)
+cdef class StoredPieces:
+    """See the Python version in `timestone.kernel.prepared`."""
+
+    cdef readonly tuple pieces
+    cdef readonly int64_t size_bytes
+    cdef public list _ends
+
+    def __init__(self, tuple pieces not None, int64_t size_bytes):
+        self.pieces, self.size_bytes, self._ends = pieces, size_bytes, None
+
+
+@no_gc
+@freelist(8)
+cdef class StoredRun:
+    """See the Python version in `timestone.kernel.prepared`."""
+
+    cdef readonly int64_t base_offset, end_offset, position
+    cdef readonly bytes entries
+    cdef readonly StoredPieces stored
+
+    def __init__(
+        self, int64_t base_offset, int64_t end_offset, bytes entries not None, StoredPieces stored not None,
+        int64_t position,
+    ):
+        self.base_offset, self.end_offset, self.position = base_offset, end_offset, position
+        self.entries, self.stored = entries, stored
+
+    @property
+    def cost_bytes(self):
+        cdef Py_ssize_t pieces_bytes = PIECE_COST_BYTES * PyTuple_GET_SIZE(self.stored.pieces)
+        return PyBytes_GET_SIZE(self.entries) + self.stored.size_bytes + pieces_bytes + RUN_COST_BYTES
+
+
+cdef class PreparedSegment:
+    """See the Python version in `timestone.kernel.prepared`."""
+
+    cdef public int64_t base_offset, count, size_bytes, created_us
+    cdef public int64_t _reserved, _ahead, _durable_ceiling
+    cdef public int _segment_fd, _index_fd
+    cdef public uint32_t _salt_crc
+    cdef public bint _is_plain
+
+    def write_prepared(self, write_batch, int64_t timestamp_us):
+        return self.written(write_batch, timestamp_us, write_batch.count, write_batch.size_bytes)
+
+    cdef object written(self, write_batch, int64_t timestamp_us, int64_t count, int64_t size_bytes):
+        cdef Target target
+        target.index_position = INDEX_HEADER_BYTES + self.count * ENTRY_BYTES
+        if (
+            target.index_position + count * ENTRY_BYTES > self._reserved
+            or self.size_bytes + size_bytes > self._ahead
+            or self.base_offset + self.count + count > self._durable_ceiling
+        ):
+            return None
+        if not self._is_plain:
+            return self._write_with_entries(write_batch, timestamp_us)
+        target.segment_fd, target.index_fd = self._segment_fd, self._index_fd
+        stored = write_batch.stored
+        entries = filled(
+            stored.pieces, write_batch.lengths, write_batch.topic_ids, write_batch.header_lengths, write_batch.flags,
+            self.size_bytes, timestamp_us, self.count, self._salt_crc, write_batch.crcs, &target,
+        )
+        if target.whole:
+            self.count += count
+            self.size_bytes += size_bytes
+        else:
+            self._write_again(stored, entries)
+        return entries
+
+
+cdef class PreparedLog:
+    """See the Python version in `timestone.kernel.prepared`."""
+
+    cdef public int64_t next_offset, unsynced_bytes
+    cdef public int64_t _last_timestamp_us, _segment_bytes, _segment_entries, _roll_age_us
+    cdef public PreparedSegment _writer
+    cdef public object _unsynced_runs, _now_us, _run_type
+
+    def write_prepared(self, write_batch):
+        cdef PreparedSegment writer = self._writer
+        if writer is None or writer.count == 0:
+            return None
+        cdef int64_t now_us = max(<int64_t>self._now_us(), self._last_timestamp_us)
+        cdef int64_t count = write_batch.count, size_bytes = write_batch.size_bytes
+        if (
+            writer.size_bytes + size_bytes > self._segment_bytes
+            or writer.count + count > self._segment_entries
+            or now_us - writer.created_us >= self._roll_age_us
+        ):
+            return None
+        cdef int64_t position = writer.size_bytes
+        try:
+            entries = writer.written(write_batch, now_us, count, size_bytes)
+        except Exception as error:
+            return self._half_written(write_batch, error)
+        if entries is None:
+            return None
+        cdef StoredRun run = StoredRun.__new__(self._run_type)
+        run.base_offset, run.end_offset, run.position = self.next_offset, self.next_offset + count, position
+        run.entries, run.stored = entries, write_batch.stored
+        self.next_offset += count
+        self._last_timestamp_us = now_us
+        self._unsynced_runs.append(run)
+        self.unsynced_bytes += size_bytes + PyBytes_GET_SIZE(entries)
+        return run
 
 
 cdef class SegmentRecords:

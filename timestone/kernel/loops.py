@@ -16,7 +16,11 @@ __all__ = [
     "DurationCounts",
     "NumberedNames",
     "OpenRecords",
+    "PreparedLog",
+    "PreparedSegment",
     "SegmentRecords",
+    "StoredPieces",
+    "StoredRun",
     "crc32c",
     "drop_spare",
     "entry_crcs",
@@ -29,7 +33,7 @@ __all__ = [
     "write_records",
 ]
 
-INTERFACE = 10
+INTERFACE = 11
 """Incremented with every change of a signature or result, so that a stale build is not used with newer sources."""
 
 PURE_WANTED = os.environ.get("TIMESTONE_PURE", "").lower() not in ("", "0", "no", "false")
@@ -72,6 +76,7 @@ if TYPE_CHECKING or _native is None:
     # Not at the top: no program with the compiled kernel spends time on importing these and the library of the crc.
     from timestone.kernel.crc import crc32c
     from timestone.kernel.open_records import OpenRecords, SegmentRecords
+    from timestone.kernel.prepared import PreparedLog, PreparedSegment, StoredPieces, StoredRun
     from timestone.kernel.pure import (
         DurationCounts,
         NumberedNames,

@@ -6,19 +6,16 @@ import itertools
 from collections.abc import Callable
 from functools import partial
 
+from timestone.kernel.loops import StoredPieces
 
-class StoredBytes:
+
+class StoredBytes(StoredPieces):
     """One logical run of bytes for a segment and the tail cache.
 
     pieces: the run; no record spans two of them. pwritev takes them as they are, so a batch of large records is not
     copied. size_bytes: total size."""
 
-    __slots__ = ("_ends", "pieces", "size_bytes")
-
-    def __init__(self, pieces: tuple[bytes, ...], size_bytes: int) -> None:
-        self.pieces = pieces
-        self.size_bytes = size_bytes
-        self._ends: list[int] | None = None
+    __slots__ = ()
 
     def covering(self, start: int, end: int) -> tuple[bytes | Callable[[], bytes], int]:
         """Return a buffer with the bytes [start, end) of the run, or more, and its position in the run.

@@ -13,12 +13,10 @@ from typing import NamedTuple
 import numpy as np
 
 from timestone.kernel.entries import ENTRY, ENTRY_BYTES, Entries
+from timestone.kernel.loops import StoredRun
 from timestone.reading.batch import Columns
 from timestone.reading.stored_bytes import StoredBytes
 from timestone.record import Record
-
-_RUN_OVERHEAD_BYTES = 400
-"""Size of the Python objects of a run, measured with sys.getsizeof."""
 
 _GATHERED_RUNS = 4096
 """Runs that one call joins at most: the lock is held while they are listed."""
@@ -29,8 +27,6 @@ _COLUMNS = struct.Struct("<IIqIHH")
 _TOPIC_AND_FLAGS = struct.Struct("<IHH")
 _TOPIC_AT = 16
 """Topic, header length and flags of an entry, which are adjacent (`entries`), and their position."""
-_PIECE_OVERHEAD_BYTES = 41
-"""Overhead of a piece of stored bytes: a bytes object and a place in a tuple."""
 
 
 class SingleRecord(NamedTuple):
@@ -44,21 +40,11 @@ class SingleRecord(NamedTuple):
     stored: bytes
 
 
-class TailRun(NamedTuple):
-    """Records of one append, the offsets [base, end): entries and bytes as written. position: of the bytes in the
-    segment."""
+class TailRun(StoredRun):
+    """Records of one append, as `StoredRun`, and what readers take of them."""
 
-    base_offset: int
-    end_offset: int
-    entries: bytes
+    __slots__ = ()
     stored: StoredBytes
-    position: int
-
-    @property
-    def cost_bytes(self) -> int:
-        stored = self.stored
-        pieces_bytes = _PIECE_OVERHEAD_BYTES * len(stored.pieces)
-        return len(self.entries) + stored.size_bytes + pieces_bytes + _RUN_OVERHEAD_BYTES
 
     def single(self) -> SingleRecord | None:
         """Return the only record of this run; None if there are more."""
@@ -106,8 +92,8 @@ class TailBudget:
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
-        self.order: deque[tuple[TailCache, int]] = deque()
-        """Tail and cost of each run, oldest first."""
+        self.order: deque[TailCache] = deque()
+        """Tail of each run, oldest first."""
         self.lock = threading.Lock()
         """Guards all tails of the store: taking one lock takes half as long as taking two."""
 
@@ -126,9 +112,7 @@ class TailBudget:
     def make_room_locked(self) -> None:
         """Evict the oldest runs of the store."""
         while self.used_bytes > self.limit_bytes and self.order:
-            oldest, cost = self.order.popleft()
-            self.used_bytes -= cost
-            oldest.drop_oldest_locked()
+            self.used_bytes -= self.order.popleft().drop_oldest_locked()
 
 
 class TailCache:
@@ -151,7 +135,7 @@ class TailCache:
             runs.append(run)
             self._ends.append(run.end_offset)
             self._newest = run
-            budget.order.append((self, cost_bytes))
+            budget.order.append(self)
             budget.used_bytes += cost_bytes
             if budget.used_bytes > budget.limit_bytes:
                 budget.make_room_locked()
@@ -197,8 +181,9 @@ class TailCache:
                 break
         return runs
 
-    def drop_oldest_locked(self) -> None:
-        """Drop the oldest run. Called by the budget, possibly in the writer of another log."""
+    def drop_oldest_locked(self) -> int:
+        """Drop the oldest run and return its cost. Called by the budget, possibly in the writer of another log."""
+        cost_bytes: int = self._runs[self._dropped].cost_bytes
         self._runs[self._dropped] = _NOTHING
         self._dropped += 1
         at = self._dropped
@@ -209,6 +194,7 @@ class TailCache:
         if at >= 1024 and at * 2 >= len(self._runs):  # keeps dropping cheap on average
             del self._runs[:at], self._ends[:at]
             self._dropped = 0
+        return cost_bytes
 
 
 def entries_of(run: TailRun, first_offset: int, count: int) -> Entries:

@@ -19,6 +19,7 @@ from timestone.format import names
 from timestone.format.failed_fsync_marker import clear_failed_fsync, mark_failed_fsync
 from timestone.index import Checkpoint, IndexHeader, Trailer
 from timestone.kernel.entries import ENTRY_BYTES
+from timestone.kernel.loops import PreparedLog
 from timestone.reading.segment_cache import SegmentCache
 from timestone.reading.segment_list import SegmentList
 from timestone.reading.tail_cache import TailRun
@@ -90,7 +91,7 @@ class Unsealed(Protocol):
     def settle(self) -> Mapping[int, Trailer | None]: ...
 
 
-class ActiveSegment:
+class ActiveSegment(PreparedLog):
     """Writes batches at the end of a log."""
 
     def __init__(
@@ -121,6 +122,7 @@ class ActiveSegment:
         self._deferred_seals = deferred_seals
         self._sync_topics = sync_topics
         self._place = place
+        self._now_us, self._run_type = place.now_us, TailRun
         self._last_timestamp_us = last_timestamp_us
         self._writer: SegmentWriter | None = None
         if closed is not None:
@@ -200,30 +202,11 @@ class ActiveSegment:
             TailRun(first, first + write_batch.count, entries, write_batch.stored, position), now_us
         )
 
-    def write_prepared(self, write_batch: WriteBatch) -> TailRun | None:
-        """Write as `write`, if that takes two writes to prepared files and nothing else. Return None if nothing
-        happened."""
-        writer = self._writer
-        if writer is None or not writer.count:
-            return None
-        now_us = self._place.now_us()
-        if now_us < self._last_timestamp_us:
-            now_us = self._last_timestamp_us
-        if self._is_over(writer, write_batch, now_us):
-            return None
-        first, position = self.next_offset, writer.size_bytes
-        try:
-            entries = writer.write_prepared(write_batch, now_us)
-        except HalfWritten as error:
-            self._rescue_marked(error)
-            return self.write(write_batch)
-        if entries is None:
-            return None
-        # Without the `__new__` of the named tuple, which is another call for each message.
-        run = tuple.__new__(
-            TailRun, (first, first + write_batch.count, entries, write_batch.stored, position)
-        )
-        return self._written(run, now_us)
+    def _half_written(self, write_batch: WriteBatch, error: Exception) -> TailRun:
+        if not isinstance(error, HalfWritten):
+            raise error
+        self._rescue_marked(error)
+        return self.write(write_batch)
 
     def _written(self, run: TailRun, now_us: int) -> TailRun:
         self._last_timestamp_us = now_us
@@ -490,5 +473,5 @@ class ActiveSegment:
         return (
             writer.size_bytes + write_batch.size_bytes > self._segment_bytes
             or writer.count + write_batch.count > self._segment_entries
-            or now_us - writer.header.created_us >= self._roll_age_us
+            or now_us - writer.created_us >= self._roll_age_us
         )

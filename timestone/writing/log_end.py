@@ -13,12 +13,11 @@ from typing import NamedTuple, Protocol, TypeVar
 from timestone.disk.files import Files
 from timestone.errors import LogFailed, StorageFull, StoreClosed
 from timestone.format.topics import TopicDictionary
-from timestone.kernel.entries import ENTRY_BYTES
 from timestone.metrics.histogram import Histogram
 from timestone.reading.tail_cache import TailRun
 from timestone.segment import Segment
 from timestone.writing.active_segment import ActiveSegment, FailoverFailed, Mark
-from timestone.writing.inline_writes import MOST_BYTES, SLOW_S, InlineWrites
+from timestone.writing.inline_writes import SLOW_S, InlineWrites
 from timestone.writing.segment_writer import SegmentWriter
 from timestone.writing.write_batch import WriteBatch
 
@@ -73,6 +72,7 @@ class LogEnd:
     ) -> None:
         self.active_segment = active_segment
         self.topics = topics
+        self._topic_names = topics.by_id
         self.lock = threading.Lock()
         """One writer at a time."""
         self.failure: LogFailed | None = None
@@ -85,7 +85,8 @@ class LogEnd:
         self._min_free_bytes = min_free_bytes
         self._check_bytes = min(_FREE_CHECK_BYTES, min_free_bytes // 4) if min_free_bytes else math.inf
         self._unchecked_bytes = _FREE_CHECK_BYTES
-        self._inline_writes = InlineWrites()
+        self.inline_writes = InlineWrites()
+        """When the thread of an event loop may write (docs/decisions/0016-direct-writes.md)."""
         self.writes = Histogram()
         """Durations of writes to the files, one for each batch or group of batches."""
         self.written_bytes = 0
@@ -133,48 +134,52 @@ class LogEnd:
 
     def write_locked(self, write_batch: WriteBatch) -> int:
         """Write and publish a batch, and return its first offset."""
-        if self.closed is not None or self.failure is not None:
-            self.check_appendable()
-        first = self._write(write_batch, self._inline_writes.now_s(), inline=False)
-        assert first is not None
-        return first
+        self.check_appendable()
+        first = self.write_prepared_locked(write_batch)
+        if first is not None:
+            return first
+        if write_batch.count == 0:
+            return self._events.end_offset
+        began_s = self.inline_writes.now_s()
+        self._unchecked_bytes += write_batch.size_bytes
+        if self._unchecked_bytes >= self._check_bytes:
+            self._check_space(write_batch.size_bytes)
+        change_count = self.active_segment.change_count
+        try:
+            self.active_segment.settle()
+            self.topics.write_added()
+            run = self.active_segment.write(write_batch)
+            self._events.published(run, write_batch, self.active_segment.next_offset)
+        except BaseException as error:
+            self._judge(error)
+            raise
+        finally:
+            if self.active_segment.change_count != change_count:
+                self._segment_changed()
+        self.writes.observe(int((self.inline_writes.now_s() - began_s) * 1e9))
+        self.written_bytes += write_batch.size_bytes
+        return run.base_offset
 
-    def write_inline_locked(self, write_batch: WriteBatch) -> int | None:
-        """Write and publish a small batch and return its first offset, if that takes two writes to prepared files and
-        probably no waiting; return None without a change otherwise. For event loops
-        (docs/decisions/0016-direct-writes.md)."""
+    def write_prepared_locked(self, write_batch: WriteBatch, *, inline: bool = False) -> int | None:
+        """Write and publish a batch and return its first offset, if that takes two writes to prepared files; return
+        None without a change otherwise. inline: in an event loop, whose slow writes are noted."""
+        size_bytes = write_batch.size_bytes
         if (
-            self.topics.has_unwritten
+            len(self._topic_names) != self.topics.written_count
+            or self._unchecked_bytes + size_bytes >= self._check_bytes
             or self.closed is not None
-            or write_batch.size_bytes + write_batch.count * ENTRY_BYTES > MOST_BYTES
-            or (began_s := self._inline_writes.now_s()) < self._inline_writes.paused_until_s
         ):
             return None
         if self.failure is not None:
             raise self.failure.again()
-        return self._write(write_batch, began_s, inline=True)
-
-    def _write(self, write_batch: WriteBatch, began_s: float, *, inline: bool) -> int | None:
-        """Write and publish a batch. inline: return None if that takes more than two writes to prepared files."""
         if write_batch.count == 0:
             return self._events.end_offset
-        self._unchecked_bytes += write_batch.size_bytes
-        if self._unchecked_bytes >= self._check_bytes:
-            self._check_space(write_batch.size_bytes)
-        active_segment, writes = self.active_segment, self._inline_writes
-        change_count = active_segment.change_count
+        active_segment, now_s = self.active_segment, self.inline_writes.now_s
+        change_count, began_s = active_segment.change_count, now_s()
         try:
-            run = (
-                active_segment.write_prepared(write_batch)
-                if inline or not self.topics.has_unwritten
-                else None
-            )
+            run = active_segment.write_prepared(write_batch)
             if run is None:
-                if inline:
-                    return None
-                active_segment.settle()
-                self.topics.write_added()
-                run = active_segment.write(write_batch)
+                return None
             self._events.published(run, write_batch, active_segment.next_offset)
         except BaseException as error:
             self._judge(error)
@@ -182,12 +187,14 @@ class LogEnd:
         finally:
             if active_segment.change_count != change_count:
                 self._segment_changed()
-            ended_s = writes.now_s()
+            ended_s = now_s()
             if inline and ended_s - began_s > SLOW_S:
-                writes.was_slow(began_s, ended_s)
+                self.inline_writes.was_slow(began_s, ended_s)
+        self._unchecked_bytes += size_bytes
         self.writes.observe(int((ended_s - began_s) * 1e9))
-        self.written_bytes += write_batch.size_bytes
-        return run.base_offset
+        self.written_bytes += size_bytes
+        offset: int = run.base_offset
+        return offset
 
     def _segment_changed(self) -> None:
         if self.active_segment.rolled_count:

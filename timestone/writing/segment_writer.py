@@ -36,7 +36,7 @@ _AHEAD_FIRST_BYTES = 1024 * 1024
 _AHEAD_MOST_BYTES = 64 * 1024 * 1024
 _AHEAD_SHARE = 8
 """Blocks are preallocated while this many times as much space is free, so that preallocation fills no disk."""
-_NEVER = 1 << 63
+_NEVER = (1 << 63) - 1
 RESERVE_OFFSETS = 1 << 22
 """Distance of the reserve ceiling from the end of the log: one more fdatasync for this many records, and the size of
 the jump after a power loss. A quarter of it must last for the duration of a flush."""
@@ -61,7 +61,7 @@ def remove_unborn(files: Files, index_path: Path, segment_path: Path) -> None:
             files.unlink(path)
 
 
-class SegmentWriter:
+class SegmentWriter(loops.PreparedSegment):
     """Appends to a pair of files that this process created, or that an earlier process closed with `close_unsealed`."""
 
     def __init__(
@@ -78,8 +78,9 @@ class SegmentWriter:
         suffix: appended to the names until `take_name`, so that no other process finds them. closed: the checkpoint
         with which the existing files were closed; they are opened by the first call that needs them."""
         self.header = header
-        self.base_offset = header.base_offset
+        self.base_offset, self.created_us = header.base_offset, header.created_us
         self.seal = EntrySeal(header.log_id, header.base_offset)
+        self._salt_crc = self.seal.salt_crc
         self.index_path = names.with_suffix(names.index_path(folder, header.base_offset), suffix)
         self.segment_path = names.with_suffix(names.segment_path(folder, header.base_offset), suffix)
         self.checkpoint = closed or Checkpoint(1, 0, 0, header.base_offset + RESERVE_OFFSETS)
@@ -180,41 +181,10 @@ class SegmentWriter:
         entries = self.write_prepared(write_batch, timestamp_us)
         return self._write_with_entries(write_batch, timestamp_us) if entries is None else entries
 
-    def write_prepared(self, write_batch: WriteBatch, timestamp_us: int) -> bytes | None:
-        """Write as `write_batch_at`, if that takes two writes to prepared files and nothing else. Return None if
-        nothing happened: the index has no room, the segment file needs blocks, or the reserve ceiling is too low."""
-        count, size_bytes = self.count + write_batch.count, self.size_bytes + write_batch.size_bytes
-        index_position = HEADER_BYTES + self.count * ENTRY_BYTES
-        if (
-            index_position + write_batch.count * ENTRY_BYTES > self._reserved
-            or size_bytes > self._ahead
-            or self.base_offset + count > self._durable_ceiling
-        ):
-            return None
-        if not self._is_plain:
-            return self._write_with_entries(write_batch, timestamp_us)
-        entries, whole = loops.write_records(
-            self._segment_fd,
-            self._index_fd,
-            write_batch.stored.pieces,
-            write_batch.lengths,
-            write_batch.topic_ids,
-            write_batch.header_lengths,
-            write_batch.flags,
-            position=self.size_bytes,
-            timestamp_us=timestamp_us,
-            ordinal=self.count,
-            salt_crc=self.seal.salt_crc,
-            index_position=index_position,
-            data_crcs=write_batch.crcs,
-        )
-        if whole:
-            self.count, self.size_bytes = count, size_bytes
-        else:
-            # Entries first: if the records are in the file and cannot be rewritten, their entries would be valid.
-            self._take_back(len(entries), index_position)
-            self.write(write_batch.stored, entries)
-        return entries
+    def _write_again(self, stored: StoredBytes, entries: bytes) -> None:
+        # Entries first: if the records are in the file and cannot be rewritten, their entries would be valid.
+        self._take_back(len(entries), entry_position(self.count))
+        self.write(stored, entries)
 
     def _take_back(self, size_bytes: int, position: int, cause: OSError | None = None) -> None:
         """Overwrite entries that may be whole with zeros, because recovery or another process would accept them.

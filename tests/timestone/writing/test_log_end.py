@@ -35,7 +35,7 @@ def test_written_records_are_published(log: Log, end: LogEnd) -> None:
 def test_empty_batch_gets_the_end_offset_and_writes_nothing(end: LogEnd) -> None:
     with end.lock:
         assert end.write_locked(WriteBatch([])) == 1
-        assert end.write_inline_locked(WriteBatch([])) == 1
+        assert end.write_prepared_locked(WriteBatch([])) == 1
 
 
 def test_write_is_refused_before_it_begins_when_space_is_short(
@@ -53,7 +53,7 @@ def test_write_is_refused_before_it_begins_when_space_is_short(
 def test_closed_log_end_refuses_writes(end: LogEnd) -> None:
     with end.lock:
         end.close_locked(StoreClosed("log a-0 is closed"))
-        assert end.write_inline_locked(WriteBatch([b"x"])) is None
+        assert end.write_prepared_locked(WriteBatch([b"x"])) is None
         with pytest.raises(StoreClosed, match="log a-0 is closed"):
             end.write_locked(WriteBatch([b"x"]))
     assert end.has_ended

@@ -20,8 +20,8 @@ from tests.support.recording_files import RecordingFiles, Renamed
 from timestone.disk.files import Files
 from timestone.format import names
 from timestone.index import Checkpoint, IndexHeader
-from timestone.kernel import loops
 from timestone.kernel.entries import ENTRY_BYTES, HEADER_BYTES
+from timestone.reading.stored_bytes import StoredBytes
 from timestone.recovery.segment_report import State
 from timestone.recovery.segment_scan import examine
 from timestone.writing import segment_writer
@@ -243,21 +243,23 @@ def test_failed_write_of_plain_files_raises_like_any_other(quick_directory: Path
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="descriptors have names in /proc on Linux")
-def test_entries_are_cleared_when_their_records_cannot_be_rewritten(
-    quick_directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_entries_are_cleared_when_their_records_cannot_be_rewritten(quick_directory: Path) -> None:
     """The caller got an error, as if nothing had been appended, and the next recovery found the records."""
-    writer = SegmentWriter(Files(), quick_directory, HEADER)
-    append(writer, [b"first"])
-    write_records = loops.write_records
     with ExitStack() as stack:
 
-        def fail_from_now_on(*values: Any, **named: Any) -> tuple[bytes, bool]:
-            entries, _ = write_records(*values, **named)
-            stack.enter_context(full_disk_instead_of(writer.segment_path))
-            return entries, False
+        class Failing(SegmentWriter):
+            def _write_again(self, stored: StoredBytes, entries: bytes) -> None:
+                """The kernel has written a part of both files, and from now on the disk is full."""
+                os.close(self._segment_fd)
+                self._segment_fd = segment_fd
+                os.pwrite(self._index_fd, entries, HEADER_BYTES + self.count * ENTRY_BYTES)
+                os.pwrite(self._segment_fd, stored.joined(), self.size_bytes)
+                stack.enter_context(full_disk_instead_of(self.segment_path))
+                super()._write_again(stored, entries)
 
-        monkeypatch.setattr(loops, "write_records", fail_from_now_on)
+        writer = Failing(Files(), quick_directory, HEADER)
+        append(writer, [b"first"])
+        segment_fd, writer._segment_fd = writer._segment_fd, os.open(os.devnull, os.O_RDONLY)
         with pytest.raises(OSError, match="No space left"):
             append(writer, [b"second"])
     assert (writer.count, found_count(quick_directory)) == (1, 1)

@@ -1,0 +1,174 @@
+"""Append to files that are prepared: two writes and nothing else. Twin of the classes of the same names in `_kernel.pyx`.
+
+A segment is prepared for an append while its index has room, its file has blocks, and the reserve ceiling is above the
+new records. The numbers that decide this are fields of these classes, which the compiled ones keep as integers of C.
+What prepares a segment, and what follows a failed write, is in `timestone.writing`."""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from timestone.kernel.entries import ENTRY_BYTES, HEADER_BYTES
+from timestone.kernel.pure import Column, write_records
+
+
+RUN_COST_BYTES = 300
+"""Size of the objects of a run, measured with sys.getsizeof."""
+PIECE_COST_BYTES = 41
+"""Overhead of a piece of stored bytes: a bytes object and a place in a tuple."""
+
+
+class StoredPieces:
+    """Stored bytes of consecutive records, in pieces. The garbage collector does not track the compiled one."""
+
+    __slots__ = ("_ends", "pieces", "size_bytes")
+
+    def __init__(self, pieces: tuple[bytes, ...], size_bytes: int) -> None:
+        """size_bytes: of all pieces together."""
+        self.pieces = pieces
+        self.size_bytes = size_bytes
+        self._ends: list[int] | None = None
+
+
+class StoredRun:
+    """Records of one append, the offsets [base, end): entries and bytes as written. position: of the bytes in the
+    segment."""
+
+    __slots__ = ("base_offset", "end_offset", "entries", "position", "stored")
+
+    def __init__(
+        self, base_offset: int, end_offset: int, entries: bytes, stored: Any, position: int
+    ) -> None:
+        self.base_offset, self.end_offset, self.position = base_offset, end_offset, position
+        self.entries, self.stored = entries, stored
+
+    @property
+    def cost_bytes(self) -> int:
+        """Return the memory that the run takes."""
+        pieces_bytes = PIECE_COST_BYTES * len(self.stored.pieces)
+        return len(self.entries) + int(self.stored.size_bytes) + pieces_bytes + RUN_COST_BYTES
+
+
+class Columns(Protocol):
+    """Records to append. Implemented by `timestone.writing.write_batch.WriteBatch`."""
+
+    count: int
+    size_bytes: int
+    stored: Any
+    lengths: bytes
+    topic_ids: Column
+    header_lengths: Column
+    flags: Column
+    crcs: bytes
+
+
+class PreparedSegment:
+    """Files of the segment that takes appends, and up to where they are prepared."""
+
+    base_offset: int
+    count: int
+    size_bytes: int
+    created_us: int
+    _reserved: int
+    """Size of the index for which there is space."""
+    _ahead: int
+    """Size of the segment for which there are blocks."""
+    _durable_ceiling: int
+    _segment_fd: int
+    _index_fd: int
+    _salt_crc: int
+    _is_plain: bool
+    """Whether the kernel may write; test doubles must see each system call."""
+
+    def write_prepared(self, write_batch: Columns, timestamp_us: int) -> bytes | None:
+        """Write a batch and return its entries, if that takes two writes to prepared files and nothing else. Return
+        None if nothing happened. Raises what `_write_with_entries` and `_write_again` raise."""
+        count, size_bytes = self.count + write_batch.count, self.size_bytes + write_batch.size_bytes
+        index_position = HEADER_BYTES + self.count * ENTRY_BYTES
+        if (
+            index_position + write_batch.count * ENTRY_BYTES > self._reserved
+            or size_bytes > self._ahead
+            or self.base_offset + count > self._durable_ceiling
+        ):
+            return None
+        if not self._is_plain:
+            return self._write_with_entries(write_batch, timestamp_us)
+        entries, whole = write_records(
+            self._segment_fd,
+            self._index_fd,
+            write_batch.stored.pieces,
+            write_batch.lengths,
+            write_batch.topic_ids,
+            write_batch.header_lengths,
+            write_batch.flags,
+            position=self.size_bytes,
+            timestamp_us=timestamp_us,
+            ordinal=self.count,
+            salt_crc=self._salt_crc,
+            index_position=index_position,
+            data_crcs=write_batch.crcs,
+        )
+        if whole:
+            self.count, self.size_bytes = count, size_bytes
+        else:
+            self._write_again(write_batch.stored, entries)
+        return entries
+
+    def _write_with_entries(self, write_batch: Any, timestamp_us: int) -> bytes:
+        """Write a batch by calls of `Files`."""
+        raise NotImplementedError
+
+    def _write_again(self, stored: Any, entries: bytes) -> None:
+        """Write by calls of `Files` what the kernel did not write whole."""
+        raise NotImplementedError
+
+
+class PreparedLog:
+    """End of a log: the segment that takes appends, and what the next record gets."""
+
+    next_offset: int
+    unsynced_bytes: int
+    _writer: Any
+    """A `PreparedSegment`, or None."""
+    _last_timestamp_us: int
+    _segment_bytes: int
+    _segment_entries: int
+    _roll_age_us: int
+    _unsynced_runs: "deque[Any]"
+    _now_us: Callable[[], int]
+    _run_type: type[Any]
+    """Subclass of `StoredRun`."""
+
+    def write_prepared(self, write_batch: Columns) -> Any:
+        """Write a batch and return its run, if that takes two writes to prepared files and nothing else. Return None
+        if nothing happened: there is no segment with a record, it is full or old, or its files are not prepared. The
+        result of `_half_written` after an error."""
+        writer = self._writer
+        if writer is None or not writer.count:
+            return None
+        now_us = max(self._now_us(), self._last_timestamp_us)
+        if (
+            writer.size_bytes + write_batch.size_bytes > self._segment_bytes
+            or writer.count + write_batch.count > self._segment_entries
+            or now_us - writer.created_us >= self._roll_age_us
+        ):
+            return None
+        position = writer.size_bytes
+        try:
+            entries = writer.write_prepared(write_batch, now_us)
+        except Exception as error:
+            return self._half_written(write_batch, error)
+        if entries is None:
+            return None
+        end_offset = self.next_offset + write_batch.count
+        run = self._run_type(self.next_offset, end_offset, entries, write_batch.stored, position)
+        self.next_offset = end_offset
+        self._last_timestamp_us = now_us
+        self._unsynced_runs.append(run)
+        self.unsynced_bytes += write_batch.size_bytes + len(entries)
+        return run
+
+    def _half_written(self, write_batch: Any, error: Exception) -> Any:
+        """Write a batch after an error of its segment, elsewhere, or raise the error."""
+        raise NotImplementedError
+
