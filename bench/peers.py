@@ -1,4 +1,4 @@
-"""Timestone beside other servers of this machine: mosquitto and nats-server, where they are installed.
+"""Timestone beside other servers of this machine: mosquitto, nats-server and rumqttd, where they are installed.
 
 Each is started on a free port over a temporary directory and ended by its pid; `mqtt/peer_servers.py` has their
 settings. Also `python -m timestone_bench.peers`.
@@ -15,11 +15,17 @@ from timestone_cli.group import Command
 
 from .errors import BenchmarkError
 from .mqtt.command import Reporting, Servers, report, reporting_options, start_timestone
-from .mqtt.peer_servers import find_program, installed_version, mosquitto_server, nats_server
+from .mqtt.peer_servers import (
+    find_program,
+    installed_version,
+    mosquitto_server,
+    nats_server,
+    rumqttd_server,
+)
 from .mqtt.scenario import Scenario
 from .mqtt.target import Target
 
-_PROGRAMS = ("mosquitto", "nats-server")
+_PROGRAMS = ("mosquitto", "nats-server", "rumqttd")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +54,31 @@ MATCHES = {
         scenario=Scenario(name="fan-out", qos=0, subscribers=10, messages=200_000, window=5000),
         acks=("written",),
         quick=20_000,
+    ),
+    "fan-out-100": Match(
+        scenario=Scenario(name="fan-out", qos=0, subscribers=100, messages=20_000, window=500),
+        acks=("written",),
+        quick=2000,
+    ),
+    "fan-out-1000": Match(
+        scenario=Scenario(name="fan-out", qos=0, subscribers=1000, messages=2000, window=50),
+        acks=("written",),
+        quick=200,
+    ),
+    "ping-pong": Match(
+        scenario=Scenario(name="ping-pong", qos=0, subscribers=1, messages=10_000),
+        acks=("written",),
+        quick=500,
+    ),
+    "ping-pong-qos1": Match(
+        scenario=Scenario(name="ping-pong", subscribers=1, messages=5000),
+        acks=("written", "synced"),
+        quick=500,
+    ),
+    "ping-pong-1000": Match(
+        scenario=Scenario(name="ping-pong", qos=0, subscribers=1, messages=3000, rate=1000),
+        acks=("written",),
+        quick=500,
     ),
     "one-each": Match(
         # Two processes: a single message costs the load generator more than any of the servers.
@@ -81,12 +112,12 @@ MATCHES = {
 )
 @reporting_options
 def command(names: Sequence[str], reporting: Reporting) -> None:
-    """Timestone beside mosquitto and nats-server, where they are installed. mosquitto keeps everything in memory and
-    runs with its defaults and with set_tcp_nodelay. nats-server runs with JetStream without sync behind its MQTT
-    gateway, and with its own protocol without storing."""
+    """Timestone beside mosquitto, nats-server and rumqttd, where they are installed. mosquitto and rumqttd keep
+    everything in memory; mosquitto runs with its defaults and with set_tcp_nodelay. nats-server runs with JetStream
+    without sync behind its MQTT gateway, and with its own protocol without storing."""
     versions = [version for program in _PROGRAMS if (version := installed_version(program))]
     if not versions:
-        raise BenchmarkError(f"no peer is installed: expected {' or '.join(_PROGRAMS)} on PATH")
+        raise BenchmarkError("no peer is installed: expected mosquitto, nats-server or rumqttd on PATH")
     if not reporting.as_json:
         print("; ".join(versions))
     matches = [MATCHES[name] for name in names or MATCHES]
@@ -114,6 +145,8 @@ def _servers(acks: Sequence[str]) -> Servers:
                 for native in (False, True):
                     own = _made(directory / f"nats-{native}")
                     targets.append(stack.enter_context(nats_server(own, native=native)))
+            if find_program("rumqttd"):
+                targets.append(stack.enter_context(rumqttd_server(_made(directory / "rumqttd"))))
             yield targets
 
     return start

@@ -233,6 +233,8 @@ def _scenario(name: str, given: dict[str, Any], *, quick: bool) -> Scenario:
     scenario = replace(preset.scenario, **(preset.quick if quick else {}) | given)
     if scenario.rate == 0:
         scenario = replace(scenario, rate=None)
+    if name == "ping-pong":
+        scenario = replace(scenario, publishers=1, subscribers=1)
     if name in PAIRED:
         scenario = replace(scenario, subscribers=scenario.publishers)
     _check(scenario)

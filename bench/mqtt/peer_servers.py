@@ -35,6 +35,24 @@ ping_interval: "1h"
 jetstream {{ store_dir: "{directory}" }}
 mqtt {{ listen: "127.0.0.1:{mqtt}", max_ack_pending: {window} }}
 """
+_RUMQTTD = """\
+id = 0
+[router]
+id = 0
+max_connections = 20000
+max_outgoing_packet_count = 200
+max_segment_size = 104857600
+max_segment_count = 10
+[v4.mqtt]
+name = "mqtt"
+listen = "127.0.0.1:{port}"
+next_connection_delay_ms = 1
+[v4.mqtt.connections]
+connection_timeout_ms = 60000
+max_payload_size = 1048576
+max_inflight_count = {window}
+dynamic_filters = true
+"""
 _WINDOW = 1024
 """Unacknowledged deliveries to one client: Timestone's default."""
 
@@ -88,6 +106,18 @@ def nats_server(directory: Path, *, native: bool) -> Iterator[Target]:
             yield Target("nats", "nats", "127.0.0.1", native_port, process.pid)
         else:
             yield Target("nats mqtt", "mqtt", "127.0.0.1", mqtt_port, process.pid)
+
+
+@contextmanager
+def rumqttd_server(directory: Path) -> Iterator[Target]:
+    """Run rumqttd, which keeps everything in memory."""
+    (port,) = _free_ports(1)
+    configuration = directory / "rumqttd.toml"
+    configuration.write_text(_RUMQTTD.format(port=port, window=_WINDOW), "utf-8")
+    command = [find_program("rumqttd") or "rumqttd", "-c", str(configuration)]
+    with server_process(command, directory) as process:
+        wait_until_listening(("127.0.0.1", port), process, directory)
+        yield Target("rumqttd", "mqtt", "127.0.0.1", port, process.pid)
 
 
 def _free_ports(count: int) -> list[int]:

@@ -36,6 +36,11 @@ PRESETS: dict[str, Preset] = {
         scenario=Scenario(name="point-to-point", publishers=10, subscribers=10, messages=10_000, rate=2000),
         quick={"messages": 2000},
     ),
+    "ping-pong": Preset(
+        summary="one message at a time: how long from publish to delivery?",
+        scenario=Scenario(name="ping-pong", qos=0, subscribers=1, messages=20_000),
+        quick={"messages": 2000},
+    ),
     "back-pressure": Preset(
         summary="pairs at a fixed rate, beside one that floods and one that never reads",
         scenario=Scenario(name="back-pressure", publishers=100, subscribers=100, messages=18_000, rate=1000),

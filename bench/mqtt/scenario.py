@@ -16,6 +16,7 @@ from .load.client_protocols import CLIENT_PROTOCOLS
 from .load.connecting import ConnectJob
 from .load.histogram import Histogram
 from .load.job import Job, Report
+from .load.ping_pong import PingPongJob
 from .shared_progress import SharedProgress
 from .target import NULL_SERVER, Target
 from .worker_pool import WorkerPool
@@ -41,7 +42,7 @@ class Scenario:
     """The messages, their publishers and their subscribers."""
 
     name: str
-    """connection, fan-in, fan-out, point-to-point, session-unload or back-pressure."""
+    """connection, fan-in, fan-out, ping-pong, point-to-point, session-unload or back-pressure."""
     qos: int = 1
     payload_bytes: int = 100
     publishers: int = 1
@@ -101,6 +102,8 @@ def run_scenario(scenario: Scenario, target: Target) -> Outcome:
             return _connection(scenario, target)
         case "session-unload":
             return _session_unload(scenario, target)
+        case "ping-pong":
+            return _ping_pong(scenario, target)
         case "back-pressure":
             return _back_pressure(scenario, target)
     return _traffic(scenario, target)
@@ -147,6 +150,25 @@ def _outcome(report: Report, messages: int, cpu_s: float | None) -> Outcome:
     for prefix, latency in (("ack", report.ack_latency), ("delivery", delivery_latency)):
         figures |= {f"{prefix}_{name}_us": value for name, value in latency.summary_us().items()}
     return Outcome(figures=figures, faults=_faults(report))
+
+
+def _ping_pong(scenario: Scenario, target: Target) -> Outcome:
+    job = PingPongJob(
+        scheme=target.scheme, host=target.host, port=target.port, run=secrets.token_hex(3),
+        payload_bytes=scenario.payload_bytes, qos=scenario.qos, messages=scenario.messages, rate=scenario.rate,
+    )  # fmt: skip
+    with WorkerPool([{"kind": "ping-pong"} | job.to_json()]) as pool:
+        cpu_s = target.cpu_s()
+        report = pool.run()[0]
+        used_s = _difference(target.cpu_s(), cpu_s)
+    elapsed_s = (report["ended_ns"] - report["started_ns"]) / 1e9
+    figures = {"per_s": scenario.messages / elapsed_s, "generator_busy": report["cpu_s"] / elapsed_s}
+    if used_s is not None:
+        figures |= {"cpu_us": used_s / scenario.messages * 1e6, "server_busy": used_s / elapsed_s}
+    for prefix in ("ack", "delivery"):
+        latency = Histogram.from_json(report[f"{prefix}_latency"])
+        figures |= {f"{prefix}_{name}_us": value for name, value in latency.summary_us().items()}
+    return Outcome(figures=figures)
 
 
 def _faults(report: Report) -> dict[str, int]:

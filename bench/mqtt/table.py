@@ -81,7 +81,7 @@ def columns(name: str, *, delivers: bool, paced: bool) -> list[Column]:
             busy,
         ]
     rate = Column("deliveries/s" if delivers else "messages/s", "per_s", _count, ratio=not paced)
-    latency = "delivery" if delivers and paced else "ack"
+    latency = "delivery" if name == "ping-pong" or (delivers and paced) else "ack"
     return [
         rate,
         Column("cpu us", "cpu_us", _micro, ratio=True),

@@ -36,5 +36,5 @@ def test_a_match_that_does_not_exist_is_refused(tmp_path: Path) -> None:
 
 def test_without_any_other_server_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peers, "installed_version", lambda program: None)
-    with pytest.raises(BenchmarkError, match="expected mosquitto or nats-server on PATH"):
+    with pytest.raises(BenchmarkError, match="expected mosquitto, nats-server or rumqttd on PATH"):
         run(tmp_path)

@@ -89,3 +89,28 @@ class Histogram:
         made._counts[list(at)] = document["counts"]
         made._max_ns = document["max_ns"]
         return made
+
+
+class Periods:
+    """Latencies of equal periods of a run, so that a disturbance shows only in its own; a message belongs to the period
+    in which it was due."""
+
+    def __init__(self, period_ns: int = 0) -> None:
+        """0: the whole run is one period."""
+        self.start_ns = 0
+        self.latencies: list[Histogram] = []
+        self._period_ns = period_ns
+
+    def add(self, due_ns: npt.NDArray[np.int64], latencies_ns: npt.NDArray[np.int64]) -> None:
+        """Add latencies of messages with their due times."""
+        if not self._period_ns:
+            self._latencies_of(0).add(latencies_ns)
+            return
+        numbers = (due_ns - self.start_ns) // self._period_ns
+        for number in np.unique(numbers):
+            self._latencies_of(int(number)).add(latencies_ns[numbers == number])
+
+    def _latencies_of(self, number: int) -> Histogram:
+        while len(self.latencies) <= number:
+            self.latencies.append(Histogram())
+        return self.latencies[number]

@@ -7,8 +7,8 @@ import numpy.typing as npt
 
 from .client_protocols import ClientProtocol
 from .delivery_check import DeliveryCheck
+from .histogram import Periods
 from .packet_template import STAMP, Packets, PacketTemplate
-from .periods import Periods
 
 _INBOX_BYTES = 512 * 1024
 _ACK = np.dtype([("start", ">u2"), ("id", ">u2")])

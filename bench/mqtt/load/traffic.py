@@ -11,10 +11,9 @@ import numpy as np
 from ..shared_progress import SharedProgress
 from .channel import open_channel, subscribe
 from .client_protocols import CLIENT_PROTOCOLS, PACKET_IDS
-from .histogram import Histogram
+from .histogram import Histogram, Periods
 from .job import Job, Report
 from .pacing import IDLE_S, FlatOut, InWindow, OnClock, Pacing
-from .periods import Periods
 from .publisher import Publisher, Schedule
 from .subscriber import Subscriber
 

@@ -14,6 +14,7 @@ from typing import Any
 from .abusive_clients import AbusiveClients, AbusiveJob
 from .connecting import Connecting, ConnectJob
 from .job import Job
+from .ping_pong import PingPong, PingPongJob
 from .traffic import Traffic
 
 
@@ -24,9 +25,12 @@ def main() -> int:
         Path("/proc/self/timerslack_ns").write_text("1")
     try:
         document = json.loads(sys.stdin.readline())
-        {"connect": _run_connecting, "disturb": _run_disturbing, "traffic": _run_traffic}[
-            document.pop("kind")
-        ](document)
+        {
+            "connect": _run_connecting,
+            "disturb": _run_disturbing,
+            "ping-pong": _run_ping_pong,
+            "traffic": _run_traffic,
+        }[document.pop("kind")](document)
     except (ConnectionError, TimeoutError) as error:
         _say({"error": str(error)})
         return 1
@@ -60,6 +64,13 @@ def _run_disturbing(document: dict[str, Any]) -> None:
     _say({"ready": True})
     _say(abusive.run(int(sys.stdin.readline())))
     abusive.close()
+
+
+def _run_ping_pong(document: dict[str, Any]) -> None:
+    ping_pong = PingPong(PingPongJob(**document))
+    _say({"ready": True})
+    _say(ping_pong.run(int(sys.stdin.readline())))
+    ping_pong.close()
 
 
 def _say(answer: dict[str, Any]) -> None:

@@ -4,7 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from timestone_bench.mqtt.peer_servers import find_program, installed_version, mosquitto_server, nats_server
+from timestone_bench.mqtt.peer_servers import (
+    find_program,
+    installed_version,
+    mosquitto_server,
+    nats_server,
+    rumqttd_server,
+)
 from timestone_bench.mqtt.scenario import Scenario, run_scenario
 
 FAN_OUT = Scenario(name="fan-out", qos=0, subscribers=2, messages=500, window=100)
@@ -25,6 +31,14 @@ def test_mosquitto_takes_the_load_and_is_gone_afterwards(tmp_path: Path, nodelay
 @pytest.mark.parametrize("native", [False, True], ids=["mqtt", "its own"])
 def test_nats_takes_the_load_in_both_its_languages(tmp_path: Path, native: bool) -> None:
     with nats_server(tmp_path, native=native) as target:
+        assert run_scenario(FAN_OUT, target).faults == {}
+    assert target.cpu_s() is None
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_program("rumqttd") is None, reason="rumqttd is not installed")
+def test_rumqttd_takes_the_load_and_is_gone_afterwards(tmp_path: Path) -> None:
+    with rumqttd_server(tmp_path) as target:
         assert run_scenario(FAN_OUT, target).faults == {}
     assert target.cpu_s() is None
 

@@ -51,3 +51,14 @@ def test_messages_cost_processor_time(tmp_path: Path) -> None:
         outcome = run_scenario(Scenario(name="fan-in", publishers=2, messages=2000), target_of(server))
     assert 0 < outcome.figures["cpu_us"] < 10_000
     assert "ack_p99_us" in outcome.figures
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("qos", "rate"), [(0, None), (1, None), (0, 1000.0)])
+def test_ping_pong_times_each_message(tmp_path: Path, qos: int, rate: float | None) -> None:
+    scenario = Scenario(name="ping-pong", qos=qos, subscribers=1, messages=100, rate=rate)
+    with MqttProcess(tmp_path) as server:
+        figures = run_scenario(scenario, target_of(server)).figures
+    assert figures["delivery_p50_us"] <= figures["delivery_max_us"]
+    assert (figures["ack_p50_us"] >= figures["delivery_p50_us"]) == (qos > 0)
+    assert rate is None or figures["per_s"] < 1.1 * rate

@@ -30,6 +30,7 @@ def test_a_table_has_a_line_for_each_server_and_the_warnings_behind_it(
         ("back-pressure", True, True, "p50 us", None),
         ("fan-out", True, False, "deliveries/s", "ack_p50_us"),
         ("point-to-point", True, True, "deliveries/s", "delivery_p50_us"),
+        ("ping-pong", True, False, "deliveries/s", "delivery_p50_us"),
     ],
 )
 def test_each_scenario_has_the_columns_that_matter(

@@ -9,8 +9,8 @@ import pytest
 from tests.bench.mqtt.sockets import connected, read_exactly
 from tests.support.waiting import TIMEOUT_S
 from timestone_bench.mqtt.load.client_protocols import ClientProtocol, Mqtt, Nats
+from timestone_bench.mqtt.load.histogram import Periods
 from timestone_bench.mqtt.load.packet_template import PacketTemplate
-from timestone_bench.mqtt.load.periods import Periods
 from timestone_bench.mqtt.load.subscriber import Subscriber
 
 MQTT, NATS = Mqtt(), Nats()
