@@ -605,7 +605,7 @@ def gated(quick_directory: Path, gate: Gate) -> Iterator[Log]:
     with timestone.open(quick_directory / "gated", min_free_bytes=0, files=gate) as store:
         log = store.log("a")
         log.append(b"first", ack="synced")
-        log._end._inline_writes = InlineWrites(lambda: 0.0)  # however long one takes
+        log._end.inline_writes = InlineWrites(lambda: 0.0)  # however long one takes
         gate.passable.clear()
         gate.begun.clear()
         try:

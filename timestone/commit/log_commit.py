@@ -95,15 +95,27 @@ class LogCommit:
             self._committer.expect_sync(self)
         return first
 
-    def append_inline(self, write_batch: WriteBatch) -> int | None:
-        """Append at level `written` in the caller's thread, if that is unlikely to block; return None otherwise."""
-        if not self._end.lock.acquire(False):  # by keyword it takes longer
+    def append_inline(self, write_batch: WriteBatch, submission: Submission | None = None) -> int | None:
+        """Append a small batch at level `written` in the caller's thread, also during a small flush; return None if
+        that might block. submission: waits for the flush at level `synced`."""
+        end = self._end
+        if not end.lock.acquire(False):  # by keyword it takes longer
             return None
         try:
-            first = self._write_inline_locked(write_batch)
+            if (
+                self._queue.queued_bytes
+                or self.delay.awaited_bytes > _SMALL_FLUSH_BYTES
+                or (self.sync_lock.locked() and self._flush_bytes > _SMALL_FLUSH_BYTES)
+                or write_batch.size_bytes + write_batch.count * ENTRY_BYTES > MOST_BYTES
+                or end.inline_writes.now_s() < end.inline_writes.paused_until_s
+            ):
+                return None
+            first = end.write_prepared_locked(write_batch, inline=True)
+            if submission is not None and first is not None:
+                self._written_locked(submission, first)
         finally:
-            self._end.lock.release()
-        if first is not None:
+            end.lock.release()
+        if submission is None and first is not None:
             self._committer.expect_sync(self)
         return first
 
@@ -241,37 +253,14 @@ class LogCommit:
 
     # Writing, under the write lock.
 
-    def _write_inline_locked(self, write_batch: WriteBatch) -> int | None:
-        """Write a small batch, also during a small flush; None if that might wait."""
-        end = self._end
-        if (
-            self._queue.queued_bytes
-            or self.delay.awaited_bytes > _SMALL_FLUSH_BYTES
-            or (self.sync_lock.locked() and self._flush_bytes > _SMALL_FLUSH_BYTES)
-            or write_batch.size_bytes + write_batch.count * ENTRY_BYTES > MOST_BYTES
-            or end.inline_writes.now_s() < end.inline_writes.paused_until_s
-        ):
-            return None
-        return end.write_prepared_locked(write_batch, inline=True)
-
     def _submit_inline(self, submission: Submission) -> bool:
-        """Write a submission at level `synced` in the caller's thread, as `append_inline`. Return False if nothing
-        happened. An error is set in the submission."""
-        if not self._end.lock.acquire(False):
-            return False
+        """Write a submission at level `synced` in the caller's thread. Return False if nothing happened. An error is
+        set in the submission."""
         try:
-            first = self._write_inline_locked(submission.write_batch)
-            if first is None:
-                return False
-            self._written_locked(submission, first)
+            return self.append_inline(submission.write_batch, submission) is not None
         except Exception as error:
-            failure = error
-        else:
+            submission.resolve(error)
             return True
-        finally:
-            self._end.lock.release()
-        submission.resolve(failure)
-        return True
 
     def _write_queued_locked(self) -> None:
         """Write all submissions in groups, each with one system call for records and one for entries."""

@@ -1,4 +1,5 @@
-"""Append to files that are prepared: two writes and nothing else. Twin of the classes of the same names in `_kernel.pyx`.
+"""Append to files that are prepared: two writes and nothing else. Twins of the classes with these names in
+`_kernel.pyx`.
 
 A segment is prepared for an append while its index has room, its file has blocks, and the reserve ceiling is above the
 new records. The numbers that decide this are fields of these classes, which the compiled ones keep as integers of C.
@@ -9,8 +10,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from timestone.kernel.entries import ENTRY_BYTES, HEADER_BYTES
-from timestone.kernel.pure import Column, write_records
-
+from timestone.kernel.pure import write_records
 
 RUN_COST_BYTES = 300
 """Size of the objects of a run, measured with sys.getsizeof."""
@@ -36,9 +36,7 @@ class StoredRun:
 
     __slots__ = ("base_offset", "end_offset", "entries", "position", "stored")
 
-    def __init__(
-        self, base_offset: int, end_offset: int, entries: bytes, stored: Any, position: int
-    ) -> None:
+    def __init__(self, base_offset: int, end_offset: int, entries: bytes, stored: Any, position: int) -> None:
         self.base_offset, self.end_offset, self.position = base_offset, end_offset, position
         self.entries, self.stored = entries, stored
 
@@ -56,9 +54,9 @@ class Columns(Protocol):
     size_bytes: int
     stored: Any
     lengths: bytes
-    topic_ids: Column
-    header_lengths: Column
-    flags: Column
+    topic_ids: Any
+    header_lengths: Any
+    flags: Any
     crcs: bytes
 
 
@@ -162,13 +160,12 @@ class PreparedLog:
             return None
         end_offset = self.next_offset + write_batch.count
         run = self._run_type(self.next_offset, end_offset, entries, write_batch.stored, position)
-        self.next_offset = end_offset
         self._last_timestamp_us = now_us
         self._unsynced_runs.append(run)
         self.unsynced_bytes += write_batch.size_bytes + len(entries)
+        self.next_offset = end_offset
         return run
 
     def _half_written(self, write_batch: Any, error: Exception) -> Any:
         """Write a batch after an error of its segment, elsewhere, or raise the error."""
         raise NotImplementedError
-

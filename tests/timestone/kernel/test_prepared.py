@@ -14,7 +14,7 @@ from timestone.kernel import loops, prepared
 from timestone.kernel.entries import ENTRY_BYTES, HEADER_BYTES
 from timestone.writing.write_batch import WriteBatch
 
-TWINS = [prepared] if loops.NAME == "pure Python" else [prepared, loops._native]
+TWINS: list[Any] = [prepared] if loops.NAME == "pure Python" else [prepared, loops._native]
 BASE = 1000
 
 
@@ -41,7 +41,11 @@ def made(twin: Any, folder: Path, *, is_plain: bool = True) -> Any:
 
     segment, end = Segment(), End()
     segment.base_offset, segment.count, segment.size_bytes, segment.created_us = BASE, 1, 3, 50
-    segment._reserved, segment._ahead, segment._durable_ceiling = HEADER_BYTES + 9 * ENTRY_BYTES, 5000, BASE + 8
+    segment._reserved, segment._ahead, segment._durable_ceiling = (
+        HEADER_BYTES + 9 * ENTRY_BYTES,
+        5000,
+        BASE + 8,
+    )
     segment._salt_crc, segment._is_plain = 7, is_plain
     folder.mkdir()
     flags = os.O_RDWR | os.O_CREAT
@@ -73,7 +77,11 @@ def state_of(end: Any, folder: Path, answer: Any) -> dict[str, Any]:
     numbers = end.next_offset, end.unsynced_bytes, end._last_timestamp_us, len(end._unsynced_runs)
     writer = end._writer
     files = [(folder / name).read_bytes() for name in "si"]
-    return {"answer": answer, "numbers": (*numbers, writer.count, writer.size_bytes, writer.again), "files": files}
+    return {
+        "answer": answer,
+        "numbers": (*numbers, writer.count, writer.size_bytes, writer.again),
+        "files": files,
+    }
 
 
 BATCHES = {
@@ -100,7 +108,11 @@ def test_append_takes_offsets_bytes_and_the_latest_time(tmp_path: Path) -> None:
     with ends(tmp_path) as found:
         for end, folder in found:
             first, second = (end.write_prepared(BATCHES["one"]) for _ in range(2))
-            assert (first.base_offset, second.base_offset, second.end_offset) == (BASE + 1, BASE + 2, BASE + 3)
+            assert (first.base_offset, second.base_offset, second.end_offset) == (
+                BASE + 1,
+                BASE + 2,
+                BASE + 3,
+            )
             assert (first.position, second.position, end._last_timestamp_us) == (3, 103, 100)
             assert (folder / "s").read_bytes()[3:] == b"x" * 200
             assert (folder / "i").read_bytes()[HEADER_BYTES + ENTRY_BYTES :] == first.entries + second.entries
