@@ -13,12 +13,13 @@ from time import perf_counter_ns
 from typing import NamedTuple, Protocol
 
 from mqtt_front.codec.frame import frame_acknowledgements
-from mqtt_front.delivery.packing import Packed, pack, pack_single
+from mqtt_front.delivery.packing import Packed, pack
 from mqtt_front.feeds.feed import Cursor, Feed, FeedState, OnWake
+from mqtt_front.kernel.loops import SingleDelivery
 from mqtt_front.runtime.clocks import PassingTime
 from mqtt_front.runtime.loop import Loop
 from mqtt_front.runtime.mailbox import Mailbox
-from mqtt_front.sessions.session import Client, Session
+from mqtt_front.sessions.session import Client, InFlight, Session
 from timestone.errors import CorruptRecord, OffsetOutOfRange, OffsetsLost, StoreClosed
 from timestone.log import Log
 from timestone.metrics.histogram import Histogram
@@ -36,6 +37,8 @@ _SCAN_RECORDS = 65_536
 _FEEDS_A_TURN = 64
 _RETRY_S = 1.0
 _PUBREL = 0x62
+_MORE = 2
+"""Result of `SingleDelivery.send`: there is more to read."""
 _PARKED, _BLOCKED = FeedState.PARKED, FeedState.BLOCKED
 """Used for each message: access to a global name is faster than access to a member of an enumeration."""
 
@@ -103,6 +106,7 @@ class Delivery:
         """Note that an append concerns a parked feed. Called by the appending thread."""
         self._reads: Mailbox[tuple[Feed, Cursor, Batch | Exception]] = Mailbox(loop, self._read)
         self.counts = DeliveryCounts()
+        self._single = SingleDelivery(_PARKED, InFlight, sessions.changed)
 
     def start(self, session: Session) -> None:
         """Schedule feeds without a pending step, after a connect or a change of subscriptions."""
@@ -140,19 +144,33 @@ class Delivery:
         if not wakes.waiting:
             return
         woken = wakes.take()
-        if write_batch is not None and len(woken) <= _FEEDS_A_TURN and not self._ready:
-            record, left, sent = write_batch.single_at(offset), [], self.counts.delivered
-            for feed, reader in woken:
-                if record is None or feed.log is not log or not self._sent_to(feed, reader, record):
-                    left.append((feed, reader))
-            woken, sent = left, self.counts.delivered - sent
-            if sent and log is not None:  # as `_sent`, which would be one call more for each message
-                self.counts.by_log[log.name] += sent
-                self.counts.latency.observe(perf_counter_ns() - (began_ns or perf_counter_ns()), sent)
+        if (
+            log is not None
+            and write_batch is not None
+            and len(woken) <= _FEEDS_A_TURN
+            and not self._ready
+            and (record := write_batch.single_at(offset)) is not None
+        ):
+            woken = self._send_single(log, record, woken, began_ns)
         if woken:
             self._scheduled = True
             self._make_parked_ready(woken, began_ns)
             self._run()
+
+    def _send_single(
+        self, log: Log, record: SingleRecord, woken: list[tuple[Feed, Cursor]], began_ns: int
+    ) -> list[tuple[Feed, Cursor]]:
+        """Send the only record of an append to the feeds that it woke. Return those that need more than that."""
+        send, left = self._single.send, []
+        for feed, reader in woken:
+            if feed.log is not log or feed.state is not _PARKED or not (sent := send(feed, reader, record)):
+                left.append((feed, reader))
+            elif sent == _MORE:
+                self._make_ready(feed)
+        if sent_count := len(woken) - len(left):
+            self.counts.delivered += sent_count
+            self._sent(log, sent_count, began_ns or perf_counter_ns())
+        return left
 
     def _woken(self, woken: list[tuple[Feed, Cursor]]) -> None:
         self._make_parked_ready(woken, self._wakes.rung_ns)
@@ -198,7 +216,7 @@ class Delivery:
             feed.state = FeedState.BLOCKED
             feed.passed()
             return
-        if self._served_single(feed, reader, client):
+        if self._served_single(feed, reader):
             return
         in_memory = feed.prepare()
         if in_memory is None:
@@ -220,7 +238,7 @@ class Delivery:
             except RuntimeError:  # the executor is shut down because the front is stopping
                 feed.state = FeedState.DETACHED
 
-    def _served_single(self, feed: Feed, reader: Cursor, client: Client) -> bool:
+    def _served_single(self, feed: Feed, reader: Cursor) -> bool:
         """Return whether the append is a single record without special handling, as most appends to a log of devices
         are."""
         if not isinstance(reader, Reader):
@@ -231,47 +249,11 @@ class Delivery:
             self._failed(feed, reader, error)
             return True
         ready_ns = feed.ready_ns
-        if single is None or not self._sent_single(feed, reader, client, single):
+        if single is None or not (sent := self._single.send(feed, reader, single)):
             return False
-        self._sent(feed.log, 1, ready_ns)
-        return True
-
-    def _sent_to(self, feed: Feed, reader: Cursor, record: SingleRecord) -> bool:
-        """Send a single record to the feed that its append woke, if nothing else is pending. Return False if nothing
-        happened."""
-        session = feed.session
-        client = session.client
-        return (
-            feed.reader is reader
-            and isinstance(reader, Reader)
-            and feed.state is _PARKED
-            and reader.offset == record.offset
-            and client is not None
-            and client.writable
-            and session.outstanding < client.inflight_limit
-            and not (len(session.feeds) > 1 and session.must_wait(feed))
-            and feed.goes_out(record)
-            and self._sent_single(feed, reader, client, record)
-        )
-
-    def _sent_single(self, feed: Feed, reader: Reader, client: Client, record: SingleRecord) -> bool:
-        """Send a single record that needs no special handling; the window has room. Return False if nothing
-        happened."""
-        session = feed.session
-        if session.saving_count:
-            return False
-        data = pack_single(feed, record, client.target)
-        if data is None:
-            return False
-        reader.offset = record.offset + 1
         self.counts.delivered += 1
-        client.delivery_count += 1
-        client.deliver(data)
-        if session.expiry_s:
-            self._sessions.changed(session)
-        if reader.park():
-            feed.state = _PARKED
-        else:
+        self._sent(feed.log, 1, ready_ns)
+        if sent == _MORE:
             self._make_ready(feed)
         return True
 

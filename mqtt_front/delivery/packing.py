@@ -12,14 +12,16 @@ from mqtt_front.codec.packets import MQTT_5
 from mqtt_front.delivery.position_properties import PositionProperties, frame_placed
 from mqtt_front.feeds.feed import Feed
 from mqtt_front.feeds.subscription import Grant
-from mqtt_front.kernel.loops import frame_record, frame_records
+from mqtt_front.kernel.loops import frame_records
 from mqtt_front.protocol.header_block import NO_HEADERS, StoredHeaders, stored_headers
 from mqtt_front.runtime.clocks import PassingTime
 from mqtt_front.sessions.session import InFlight, Target
 from timestone.reading.batch import Batch
-from timestone.reading.tail_cache import SingleRecord
 from timestone.record import FLAG_RETAIN
 
+SharedKey = tuple[int, int, int, bytes, bytes, bool, int]
+_FEW = 8
+"""Fewer records are framed faster than it is determined whether others have the same packets."""
 _EXPIRY = b"\x02"
 _MICROSECONDS = 1_000_000
 
@@ -52,38 +54,6 @@ def pack(feed: Feed, batch: Batch, target: Target, time: PassingTime) -> Packed:
             packed = _joined(packed, _pack(feed, batch.select(~below), target, time, replay_until))
     feed.window.seen = max(feed.window.seen, batch.next_offset)
     return packed
-
-
-def pack_single(feed: Feed, record: SingleRecord, target: Target) -> bytes | None:
-    """Encode one plain record that was appended alone (`Feed.single`), at QoS 0 or 1: the same packet as `pack` in a
-    fifth of the time. Return None, with nothing changed, for a record that needs more.
-
-    The caller has checked that the window has room."""
-    form, offset = feed.forms.get(record.topic_id), record.offset
-    if form is None or target.aliases is not None or offset < form.first_offset:
-        return None
-    flags, qos = record.flags, form.qos
-    if qos > flags >> 1 & 3:
-        qos = flags >> 1 & 3
-    if qos == 2 or (qos == 0 and offset < feed.qos0_from):
-        return None
-    session, packet_id = feed.session, 0
-    if qos:
-        packet_id = session.packet_ids.next_one(
-            session.ids_in_use() if session.released else session.in_flight
-        )
-    data = frame_record(form, qos, flags & FLAG_RETAIN, packet_id, record.stored, target.packet_bytes)
-    if data is None:
-        return None
-    window = feed.window
-    if qos:
-        session.in_flight[packet_id] = tuple.__new__(InFlight, (feed, offset, qos))  # avoids a call
-        window.sent((offset,))
-        session.outstanding += 1
-        session.packet_ids.last = packet_id
-    if window.seen <= offset:
-        window.seen = offset + 1
-    return data
 
 
 def _naming_count(feed: Feed, batch: Batch, target: Target) -> int:
@@ -138,6 +108,10 @@ def _pack_plain(
     """Encode records without header blocks, nearly all of them, as a run, up to the first that needs special
     handling. Return its position and the packets."""
     session, forms = feed.session, feed.forms
+    key = _shared_key(feed, batch, target) if positions is None else None
+    known: Packed | None = feed.source.framed.get(key)
+    if known is not None:
+        return len(batch), known
     records = Records(batch.data, batch.offsets, batch.topic_ids, batch.flags, batch.starts, batch.lengths)
     ids = session.packet_ids.next(len(batch), session.ids_in_use()) if feed.needs_packet_ids else []
     if positions is not None:
@@ -160,7 +134,30 @@ def _pack_plain(
         session.packet_ids.last = ids[len(framed.offsets) - 1]
     if target.aliases is not None and not target.aliases.settled and framed.packet_count == framed.end:
         _count_topics(feed, batch, framed.end, target)
-    return framed.end, Packed(framed.data, framed.packet_count, 0, 0, 2 in framed.qos)
+    packed = Packed(framed.data, framed.packet_count, 0, 0, 2 in framed.qos)
+    if key is not None and framed.packet_count == len(batch):
+        feed.source.framed.clear()
+        feed.source.framed[key] = packed
+    return framed.end, packed
+
+
+def _shared_key(feed: Feed, batch: Batch, target: Target) -> SharedKey | None:
+    """Return what determines the packets of a batch, if they are the same for all subscribers of its only topic: at
+    QoS 0, without an alias."""
+    if len(batch) < _FEW:
+        return None
+    first, last = int(batch.offsets[0]), int(batch.offsets[-1])
+    topic_id = int(batch.topic_ids[0])
+    form = feed.forms.get(topic_id)
+    if (
+        form is None
+        or form.qos
+        or target.aliases is not None
+        or first < max(form.first_offset, feed.qos0_from)
+        or not (batch.topic_ids == topic_id).all()
+    ):
+        return None
+    return first, last, len(batch), form.head, form.block, form.retain, target.packet_bytes
 
 
 def _learn_forms(feed: Feed, batch: Batch, target: Target, *, told: bool) -> None:

@@ -3,7 +3,7 @@ records the subscriptions of the session grant. It does not read by itself; `del
 
 import enum
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from mqtt_front.codec.fields import text
 from mqtt_front.codec.frame import Form
@@ -54,11 +54,13 @@ class LogSource(NamedTuple):
     """Topic names with their length, as in a PUBLISH, by topic id."""
     retained: RetainedMessages
     groups: Groups
+    framed: dict[Any, Any]
+    """Packets of the last batch that are the same for all its subscribers; see `delivery.packing`."""
 
     @classmethod
     def of(cls, log: Log, groups: Groups | None = None) -> "LogSource":
         """Return a source without any known topics."""
-        return cls(log, {}, RetainedMessages(log), Groups() if groups is None else groups)
+        return cls(log, {}, RetainedMessages(log), Groups() if groups is None else groups, {})
 
 
 class Cursor(Protocol):
@@ -86,6 +88,9 @@ OnWake = Callable[[tuple["Feed", Cursor]], None]
 
 class Feed:
     """Feed of one session from one log."""
+
+    takes_singles = True
+    """Whether a record may be sent as `SingleDelivery` does, without `took` and `gave`."""
 
     __slots__ = (
         "_acknowledged_count", "_grants", "_heads", "_on_wake", "_reads_all", "_tree", "forms", "gap", "key",
@@ -255,16 +260,10 @@ class Feed:
         return self.log.in_memory(self.reader.offset)
 
     def single(self) -> SingleRecord | None:
-        """Return the next record if it is a plain one appended alone and needs no special handling; otherwise None.
-        Does not advance."""
+        """Return the next record if it was appended alone and is still in memory; otherwise None. Does not advance."""
         if not isinstance(self.reader, Reader):
             return None
-        found = self.reader.single()
-        return found if found is not None and self.goes_out(found) else None
-
-    def goes_out(self, record: SingleRecord) -> bool:
-        """Return whether a record needs no special handling in this feed."""
-        return not (record.header_length or self.resend or self.gap is not None or self.tells_place)
+        return self.reader.single() if self.takes_singles else None
 
     def passed(self) -> None:
         """Skip this feed's turn: its client takes nothing."""

@@ -11,7 +11,6 @@ from mqtt_front.feeds.in_flight_window import InFlightWindow
 from mqtt_front.feeds.shared_group import SharedGroup
 from mqtt_front.feeds.subscription import Subscription
 from timestone.reading.batch import Batch
-from timestone.reading.tail_cache import SingleRecord
 from timestone.reading.topic_mask import TopicMask
 
 if TYPE_CHECKING:
@@ -123,6 +122,7 @@ class MemberCursor:
 class SharedFeed(Feed):
     """Member of a group."""
 
+    takes_singles = False  # the group decides about each record
     __slots__ = ("entitled", "group", "window")
 
     def __init__(
@@ -194,10 +194,6 @@ class SharedFeed(Feed):
 
     def prepare(self) -> bool | None:
         return self.reader.prepare() if isinstance(self.reader, MemberCursor) else super().prepare()
-
-    def goes_out(self, record: SingleRecord) -> bool:
-        """Always False: the group decides about each record."""
-        return False
 
     def passed(self) -> None:
         self.group.stir()

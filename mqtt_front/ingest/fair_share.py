@@ -49,7 +49,7 @@ class FairShare:
         """A client that never has more in flight is modest: its latency counts. `check` is called for the others."""
         self._least_portion = max(1, int(share_bytes_per_s * TURN_S))
         self._most_portion = max(self._least_portion, client_bytes // 4)
-        self._held: dict[Source, None] = {}
+        self.held: dict[Source, None] = {}
         """Paused connections, the one that waits longest first."""
         self._modest_s = -LOOK_S
         """When a modest client last published, while no window is open."""
@@ -97,8 +97,8 @@ class FairShare:
     def settled(self, submitted_bytes: int) -> None:
         """Resume connections that have at most half of their limit in flight; `submitted_bytes` of all together are
         not settled. Not at the limit itself, where each message would toggle it."""
-        if self._held and submitted_bytes <= self._total_bytes // 2:
-            for source in [one for one in self._held if one not in self._in_turn]:
+        if self.held and submitted_bytes <= self._total_bytes // 2:
+            for source in [one for one in self.held if one not in self._in_turn]:
                 self._release_half_settled(source)
 
     def _found_greedy(self, source: Source) -> None:
@@ -116,12 +116,12 @@ class FairShare:
         return source in self._seen.busy or source in self._known.busy
 
     def _hold(self, source: Source) -> None:
-        if source not in self._held:
-            self._held[source] = None
+        if source not in self.held:
+            self.held[source] = None
             source.hold()
 
     def _release(self, source: Source, portion: int) -> None:
-        del self._held[source]
+        del self.held[source]
         source.release(portion)
 
     def _release_half_settled(self, source: Source) -> None:
@@ -131,14 +131,14 @@ class FairShare:
     def _look(self) -> None:
         """Close the window: pause its greedy publishers if modest ones were seen."""
         seen, before = self._seen, self._in_turn
-        seen.greedy |= before & self._held.keys()
+        seen.greedy |= before & self.held.keys()
         seen.busy |= seen.greedy
         seen.publishing |= seen.busy
         self._looks_left = LOOKS if seen.greedy else self._looks_left - 1
         self._known, self._seen = seen if self._looks_left else _Seen(), _Seen()
         self._others = self._looks_left > 0 and seen.publishing > seen.busy
         self._take_turns(seen.greedy if self._others else set(), TURN_BYTES // max(1, len(seen.publishing)))
-        for source in (before - self._in_turn) & self._held.keys():
+        for source in (before - self._in_turn) & self.held.keys():
             self._release_half_settled(source)
         if self._looks_left:
             self._loop.call_later(LOOK_S, self._look)
@@ -159,7 +159,7 @@ class FairShare:
             return
         portion = max(self._least_portion, min(self._share_bytes, self._most_portion))
         left = max(portion, self._share_bytes * len(self._in_turn))
-        for source in [one for one in self._held if one in self._in_turn and not one.submitted_bytes]:
+        for source in [one for one in self.held if one in self._in_turn and not one.submitted_bytes]:
             if left <= 0:
                 break
             left -= portion

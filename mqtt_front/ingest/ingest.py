@@ -282,15 +282,16 @@ class Ingest:
         if isinstance(outcome, range):
             self._written(log, write_batch, outcome.start, began_ns)
             self._shares.submitted(gathered.sources)
-            self.acknowledge_all([gathered])
             if answer_count:
+                self.acknowledge_all([gathered])
                 self.answer_times.observe(perf_counter_ns() - began_ns, answer_count)
             self._settled[log.name] = outcome.stop
             for source, size_bytes in zip(gathered.sources, gathered.sizes, strict=True):
                 source.submitted_bytes -= size_bytes
             self.room_bytes += gathered.size_bytes
             self._appended([tuple.__new__(Appended, (log.name, outcome, False))])
-            self._shares.settled(self._total_bytes - self.room_bytes + self.gathering.size_bytes)
+            if self._shares.held:
+                self._shares.settled(self.submitted_bytes)
             return
         self._written(None, None, 0, began_ns)
         turn = Turn(gathered, write_batch)

@@ -49,7 +49,7 @@ class Router:
         """Retained messages of each log."""
         self.groups = Groups(self.shares)
         """The shared subscriptions."""
-        self._sources = tuple(LogSource(each.log, {}, each, self.groups) for each in self.retained)
+        self._sources = tuple(LogSource(each.log, {}, each, self.groups, {}) for each in self.retained)
         self._server_sources = tuple(LogSource.of(log) for log in server_logs)
         self.readable = (*self.logs, *server_logs)
         """Logs that a replay can name."""

@@ -50,7 +50,7 @@ cdef extern from *:
     void prefetch(const void *address) nogil
     uint64_t folded(uint64_t one, uint64_t other) nogil
 
-INTERFACE = 8  # see mqtt_front/kernel/loops.py
+INTERFACE = 9  # see mqtt_front/kernel/loops.py
 
 cdef enum:
     PACKETS = 32768
@@ -61,6 +61,7 @@ cdef enum:
     LONG_BYTES = 65536
     AHEAD_BYTES = 1024  # bytes of the destination to prefetch: reused memory is cold
     SHORTEST = 5  # bytes of the shortest PUBLISH
+    PACKET_ID_MAX = 65535
     UNKNOWN = 0xFFFFFFFF  # in place of the id of a topic
 
 assert (RUN_PACKETS, RUN_TOPICS) == (PACKETS, TOPICS)
@@ -1189,6 +1190,10 @@ cdef void write(uint8_t *at, const Delivery *found, Py_ssize_t count) noexcept n
 
 
 def frame_record(form not None, int qos, int retain, int packet_id, bytes payload not None, int64_t size_limit):
+    return framed(form, qos, retain, packet_id, payload, size_limit)
+
+
+cdef bytes framed(form, int qos, int retain, int packet_id, bytes payload, int64_t size_limit):
     cdef Shape shape
     cdef Delivery one
     take_form(form, &shape)
@@ -1202,9 +1207,75 @@ def frame_record(form not None, int qos, int retain, int packet_id, bytes payloa
         return None
     if qos and not 0 <= packet_id <= 0xFFFF:
         raise OverflowError(f"packet id {packet_id}")
-    cdef bytes framed = PyBytes_FromStringAndSize(NULL, total)
-    write(<uint8_t *>PyBytes_AS_STRING(framed), &one, 1)
-    return framed
+    cdef bytes packet = PyBytes_FromStringAndSize(NULL, total)
+    write(<uint8_t *>PyBytes_AS_STRING(packet), &one, 1)
+    return packet
+
+
+cdef class SingleDelivery:
+    """See the Python version in `mqtt_front.kernel.single_delivery`."""
+
+    cdef object parked, changed
+    cdef object in_flight
+
+    def __init__(self, parked, in_flight, changed):
+        self.parked, self.in_flight, self.changed = parked, in_flight, changed
+
+    def send(self, feed, reader, record not None):
+        session = feed.session
+        client = session.client
+        offset, topic_id, flag_bits, header_length, stored = <tuple>record
+        if (
+            client is None
+            or feed.reader is not reader
+            or not feed.takes_singles
+            or reader.offset != offset
+            or not client.writable
+            or session.outstanding >= client.inflight_limit
+            or session.saving_count
+            or header_length
+            or feed.resend
+            or feed.gap is not None
+            or feed.tells_place
+            or (len(session.feeds) > 1 and session.must_wait(feed))
+        ):
+            return 0
+        form = (<dict>feed.forms).get(topic_id)
+        target = client.target
+        if form is None or target.aliases is not None or offset < (<tuple>form)[4]:
+            return 0
+        cdef int flags = flag_bits, qos = min(flags >> 1 & 3, <int>(<tuple>form)[2]), packet_id = 0
+        if qos == 2 or (qos == 0 and offset < feed.qos0_from):
+            return 0
+        cdef dict in_flight
+        if qos:
+            if session.released:
+                return 0
+            in_flight = session.in_flight
+            packet_id = <int>session.packet_ids.last % PACKET_ID_MAX + 1
+            while packet_id in in_flight:
+                packet_id = packet_id % PACKET_ID_MAX + 1
+        packet = framed(form, qos, flags & 1, packet_id, stored, target.packet_bytes)
+        if packet is None:
+            return 0
+        window = feed.window
+        if qos:
+            in_flight[packet_id] = new_tuple(self.in_flight, (feed, offset, qos))
+            window.sent((offset,))
+            session.outstanding += 1
+            session.packet_ids.last = packet_id
+        following = offset + 1
+        if window.seen < following:
+            window.seen = following
+        reader.offset = following
+        client.delivery_count += 1
+        client.deliver(packet)
+        if session.expiry_s:
+            self.changed(session)
+        if not reader.park():
+            return 2
+        feed.state = self.parked
+        return 1
 
 
 def frame_records(records, Py_ssize_t first, dict forms not None, packet_ids, int64_t qos0_from, size_limit):

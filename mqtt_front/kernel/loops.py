@@ -5,10 +5,10 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from mqtt_front.codec import frame, scan
-from mqtt_front.kernel import publish_fast_path, topic_cache
+from mqtt_front.kernel import publish_fast_path, single_delivery, topic_cache
 from timestone.kernel.loops import choose
 
-INTERFACE = 8
+INTERFACE = 9
 """Incremented with every change of a signature or result, so that a stale build is not used with newer sources."""
 
 _native, REASON = choose("mqtt_front.kernel._kernel", INTERFACE)
@@ -22,12 +22,14 @@ if TYPE_CHECKING or _native is None:
     frame_records = frame.frame_records
     TopicCache = topic_cache.TopicCache
     PublishFastPath = publish_fast_path.PublishFastPath
+    SingleDelivery = single_delivery.SingleDelivery
 else:
     scan_publishes = _native.scan_publishes
     frame_record = _native.frame_record
     frame_records = _native.frame_records
     TopicCache = _native.TopicCache
     PublishFastPath = _native.PublishFastPath
+    SingleDelivery = _native.SingleDelivery
 
 Sockets: Any = None if _native is None or sys.platform != "linux" else _native.Sockets
 """Compiled reader of sockets for `poller`; None without the kernel or without epoll, where transports read."""

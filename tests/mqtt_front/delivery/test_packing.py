@@ -5,16 +5,18 @@ import pytest
 from mqtt_front.codec.packets import Publish
 from mqtt_front.codec.properties import NO_PROPERTIES, Properties
 from mqtt_front.delivery import packing
-from mqtt_front.delivery.packing import Packed, pack, pack_single
-from mqtt_front.feeds.feed import Feed, LogSource
+from mqtt_front.delivery.packing import Packed, pack
+from mqtt_front.feeds.feed import Feed, FeedState, LogSource
 from mqtt_front.feeds.subscription import Subscription
+from mqtt_front.kernel import loops, single_delivery
 from mqtt_front.protocol.header_block import header_block
 from mqtt_front.protocol.topic_aliases import OutgoingAliases
 from mqtt_front.runtime.clocks import PassingTime
-from mqtt_front.sessions.session import Session, Target
-from tests.support.mqtt_clients import parse
+from mqtt_front.sessions.session import InFlight, Session, Target
+from tests.support.mqtt_clients import FakeClient, parse
 from tests.support.step_clock import StepClock
 from timestone.log import Log
+from timestone.reading.tail_cache import SingleRecord
 from timestone.record import Header, HeaderKind, encode_headers
 from timestone.store import Store
 from timestone.writing.write_batch import WriteBatch
@@ -22,15 +24,41 @@ from timestone.writing.write_batch import WriteBatch
 PROPERTY = header_block(Properties(content_type="x"))
 V3, V5 = Target(4, 1 << 28), Target(5, 1 << 28)
 singles: list[int] = []
-"""Offsets that were packed one by one, as far as that is tried at all."""
+"""Offsets that were sent one by one, as far as that is tried at all."""
+SENDERS = {
+    twin: sender(FeedState.PARKED, InFlight, lambda session: None)
+    for twin, sender in (("python", single_delivery.SingleDelivery), (loops.NAME, loops.SingleDelivery))
+}
+tried_sender = ""
 
 
-@pytest.fixture(params=[False, True], ids=["batches", "singles"], autouse=True)
-def tried(request: pytest.FixtureRequest) -> bool:
+@pytest.fixture(params=["", *SENDERS], ids=["batches", *SENDERS], autouse=True)
+def tried(request: pytest.FixtureRequest) -> str:
     """Are records that were appended by themselves tried one by one first, as `Delivery` does? It makes no
     difference."""
-    singles[:] = [-1] if request.param else []
-    return bool(request.param)
+    global tried_sender
+    tried_sender = str(request.param)
+    singles[:] = [-1] if tried_sender else []
+    return tried_sender
+
+
+class Receiver(FakeClient):
+    """Client that keeps the bytes."""
+
+    data = b""
+
+    def deliver(self, data: bytes) -> None:
+        self.data += data
+
+
+def sent_alone(feed: Feed, single: SingleRecord, target: Target, sender: str) -> bytes | None:
+    """Return the packet that a twin has sent for a record; None if it did nothing."""
+    client = Receiver()
+    client.target = target
+    feed.session.client = client
+    sent = SENDERS[sender].send(feed, feed.reader, single)
+    assert (sent > 0) == (client.delivery_count > 0) == (client.data != b"")
+    return client.data if sent else None
 
 
 @pytest.fixture
@@ -61,7 +89,7 @@ def packed(feed: Feed, target: Target = V3, now_us: int | None = None) -> tuple[
     total = Packed(b"", 0, 0, 0)
     while not feed.reader.caught_up:
         single = feed.single() if singles else None
-        alone = None if single is None else pack_single(feed, single, target)
+        alone = None if single is None else sent_alone(feed, single, target, tried_sender)
         if single is not None and alone is not None:
             feed.reader.seek(single.offset + 1)
             singles.append(single.offset)
@@ -301,7 +329,7 @@ def test_records_are_packed_the_same_in_bulk_and_one_by_one(
     assert outcomes[0][0].delivered_count >= 30
 
 
-def test_single_record_is_packed_alone_when_its_topic_is_known(log: Log, tried: bool) -> None:
+def test_single_record_is_packed_alone_when_its_topic_is_known(log: Log, tried: str) -> None:
     feed = subscribed(log, Subscription("t", 2))
     for number in range(3):
         append(log, "t", b"%d" % number, qos=number)
@@ -316,7 +344,7 @@ def test_single_record_is_packed_alone_when_its_topic_is_known(log: Log, tried: 
 @pytest.mark.parametrize(
     "why", ["headers", "too large", "unknown topic", "several", "missed at QoS 0", "on disk"]
 )
-def test_pack_single_refuses_special_records_without_side_effects(log: Log, why: str) -> None:
+def test_single_delivery_refuses_special_records_without_side_effects(log: Log, why: str) -> None:
     feed = subscribed(log, Subscription("#", 1))
     append(log, "t", b"first", qos=0)
     packed(feed)
@@ -335,6 +363,42 @@ def test_pack_single_refuses_special_records_without_side_effects(log: Log, why:
         feed.reader.seek(0)
         log._tail._budget.lend(1 << 40)  # all the memory there is
     single = feed.single()
-    assert single is None or pack_single(feed, single, target) is None
-    assert (single is None) == (why in ("headers", "several", "on disk"))
+    for sender in SENDERS:
+        assert single is None or sent_alone(feed, single, target, sender) is None
+    assert (single is None) == (why in ("several", "on disk"))
     assert (feed.window.seen, feed.session.outstanding, feed.session.packet_ids.last) == before
+
+
+def test_subscribers_of_the_same_bytes_share_their_packets(log: Log) -> None:
+    source = LogSource.of(log)
+
+    def feed_of(subscription: Subscription) -> Feed:
+        session = Session("c")
+        session.subscribe(subscription, [source])
+        session.attach(lambda woken: None)
+        return session.feeds["mqtt"]
+
+    alike = [feed_of(one) for one in (Subscription("t", 0), Subscription("t/#", 0))]
+    retaining = feed_of(Subscription("t", 0, retain_as_published=True))
+    acknowledging, every_topic = feed_of(Subscription("t", 1)), feed_of(Subscription("#", 0))
+    late = feed_of(Subscription("t", 0))
+    late.qos0_from = 5
+    feeds = [*alike, retaining, acknowledging, every_topic, late]
+    log.append_batch(
+        WriteBatch([b"%d" % number for number in range(20)], log.topic_id("t"), flags=1), ack="written"
+    )
+    log.append_batch(WriteBatch([b"x"] * 20, log.topic_id("u")), ack="written")
+    results = []
+    for feed in feeds:
+        assert feed.reader is not None
+        pack(
+            feed, feed.reader.read(), Target(4, 1 << 28), PassingTime()
+        )  # how the topic is sent is known from now on
+        feed.reader.seek(0)
+        results.append(pack(feed, feed.reader.read(), Target(4, 1 << 28), PassingTime()))
+    for one in results[:2]:
+        assert one.data is results[0].data and one.delivered_count == 20
+    assert results[2].data is not results[0].data and len(results[2].data) == len(results[0].data)
+    assert results[3].delivered_count == 20 and len(acknowledging.session.in_flight) == 0
+    assert results[4].delivered_count == 40
+    assert results[5].delivered_count == 15

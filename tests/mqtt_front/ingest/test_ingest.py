@@ -487,7 +487,7 @@ def test_disk_error_is_reported_to_fast_path_sources(tmp_path: Path, ack: Ack) -
 def quick(parts: Parts) -> None:
     """Make the fast path apply: only the loop writes, a topic is known, and no write seems to take time."""
     log = parts.logs[0]
-    log._end._inline_writes.now_s = lambda: 0.0
+    log._end.inline_writes.now_s = lambda: 0.0
     log.append(b"first", topic="a", ack="written")
 
 

@@ -1,0 +1,114 @@
+"""A single record is sent at once by either twin; what it refuses is in `delivery/test_packing.py`."""
+
+from typing import Any
+
+import pytest
+
+from mqtt_front.feeds.feed import Feed, FeedState, LogSource
+from mqtt_front.feeds.subscription import Subscription
+from mqtt_front.kernel import loops, single_delivery
+from mqtt_front.sessions.session import InFlight, Session
+from tests.support.mqtt_clients import FakeClient
+from timestone.log import Log
+from timestone.reading.tail_cache import SingleRecord
+from timestone.store import Store
+from timestone.writing.write_batch import WriteBatch
+
+TWINS = {"python": single_delivery.SingleDelivery, loops.NAME: loops.SingleDelivery}
+
+
+@pytest.fixture(params=list(TWINS))
+def twin(request: pytest.FixtureRequest) -> Any:
+    return TWINS[request.param]
+
+
+@pytest.fixture
+def log(store: Store) -> Log:
+    return store.log("mqtt")
+
+
+class Parts:
+    """A client that is subscribed to a topic and knows how its records are sent."""
+
+    def __init__(self, twin: Any, log: Log, *, qos: int, expiry_s: int = 0) -> None:
+        self.log = log
+        self.changed: list[Session] = []
+        self.delivery = twin(FeedState.PARKED, InFlight, self.changed.append)
+        self.session, self.client = Session("c", expiry_s), FakeClient()
+        self.session.subscribe(Subscription("t", qos), [LogSource.of(log)])
+        self.session.client = self.client
+        self.session.attach(lambda woken: None)
+        self.feed: Feed = self.session.feeds["mqtt"]
+        form = self.feed.form(log.topic_id("t"), with_block=False)
+        assert form is not None
+        self.feed.forms[log.topic_id("t")] = form
+
+    def send(self, payload: bytes, qos: int = 1) -> int:
+        """Append a record and send it."""
+        write_batch = WriteBatch.single(payload, self.log.topic_id("t"), qos << 1)
+        record = write_batch.single_at(self.log.append_batch(write_batch, ack="written").start)
+        assert record is not None
+        return self.again(record)
+
+    def again(self, record: SingleRecord) -> int:
+        sent: int = self.delivery.send(self.feed, self.feed.reader, record)
+        return sent
+
+
+def test_record_is_sent_and_the_feed_is_parked(twin: Any, log: Log) -> None:
+    parts = Parts(twin, log, qos=1, expiry_s=60)
+    assert [parts.send(b"a"), parts.send(b"b", 0)] == [1, 1]
+    assert [(one.payload, one.qos, one.packet_id) for one in parts.client.take()] == [
+        (b"a", 1, 1),
+        (b"b", 0, 0),
+    ]
+    session = parts.session
+    assert (session.outstanding, session.in_flight, session.packet_ids.last) == (
+        1,
+        {1: InFlight(parts.feed, 0, 1)},
+        1,
+    )
+    assert type(session.in_flight[1]) is InFlight
+    assert parts.feed.window.in_flight_count == 1 and parts.feed.window.seen == 2
+    assert parts.feed.state is FeedState.PARKED and parts.feed.reader in log.wakeups.parked
+    assert parts.changed == [session, session] and parts.client.delivery_count == 2
+
+
+def test_packet_id_in_use_is_not_given_again(twin: Any, log: Log) -> None:
+    parts = Parts(twin, log, qos=1)
+    parts.session.packet_ids.last = 65_534
+    parts.session.in_flight[1] = InFlight(parts.feed, 0, 1)
+    assert [parts.send(b"a"), parts.send(b"b")] == [1, 1]
+    assert [one.packet_id for one in parts.client.take()] == [65_535, 2]
+
+
+def test_session_without_expiry_is_not_reported(twin: Any, log: Log) -> None:
+    parts = Parts(twin, log, qos=0)
+    assert parts.send(b"a") == 1 and parts.changed == []
+
+
+def test_feed_with_more_to_read_is_not_parked(twin: Any, log: Log) -> None:
+    parts = Parts(twin, log, qos=0)
+    parts.feed.state = FeedState.READY
+    write_batch = WriteBatch.single(b"a", log.topic_id("t"))
+    record = write_batch.single_at(log.append_batch(write_batch, ack="written").start)
+    log.append(b"b", topic="t", ack="written")
+    assert record is not None and parts.again(record) == 2
+    assert parts.feed.state is FeedState.READY and parts.feed.reader is not None
+    assert parts.feed.reader.offset == 1
+    assert parts.again(record) == 0, "the reader is behind it"
+
+
+@pytest.mark.parametrize("why", ["released", "QoS 2", "no client", "saving"])
+def test_anything_unusual_changes_nothing(twin: Any, log: Log, why: str) -> None:
+    parts = Parts(twin, log, qos=2)
+    if why == "released":
+        parts.session.released[7] = None
+    elif why == "no client":
+        parts.session.client = None
+    elif why == "saving":
+        parts.session.saving_count = 1
+    reader = parts.feed.reader
+    assert reader is not None
+    assert parts.send(b"a", 2 if why == "QoS 2" else 1) == 0
+    assert (parts.client.publishes, parts.session.in_flight, reader.offset) == ([], {}, 0)
