@@ -59,7 +59,8 @@ class Mqtt:
     def hello(self, client_id: str, *, clean: bool = True) -> bytes:
         encoded = client_id.encode()
         flags = b"\x02" if clean else b"\x00"
-        return _packet(0x10, b"\x00\x04MQTT\x04" + flags + b"\x00\x00" + _text(encoded))
+        # The longest keep alive: no run sends a PINGREQ, and rumqttd refuses clients without one.
+        return _packet(0x10, b"\x00\x04MQTT\x04" + flags + b"\xff\xff" + _text(encoded))
 
     def is_welcome(self, answer: bytes) -> bool:
         if len(answer) >= 4 and (answer[:2] != b"\x20\x02" or answer[3]):
