@@ -10,6 +10,7 @@ from mqtt_front.kernel import loops, single_delivery
 from mqtt_front.sessions.session import InFlight, Session
 from tests.support.mqtt_clients import FakeClient
 from timestone.log import Log
+from timestone.reader import Reader
 from timestone.reading.tail_cache import SingleRecord
 from timestone.store import Store
 from timestone.writing.write_batch import WriteBatch
@@ -70,7 +71,8 @@ def test_record_is_sent_and_the_feed_is_parked(twin: Any, log: Log) -> None:
     )
     assert type(session.in_flight[1]) is InFlight
     assert parts.feed.window.in_flight_count == 1 and parts.feed.window.seen == 2
-    assert parts.feed.state is FeedState.PARKED and parts.feed.reader in log.wakeups.parked
+    assert parts.feed.state is FeedState.PARKED and isinstance(parts.feed.reader, Reader)
+    assert parts.feed.reader in log.wakeups.parked
     assert parts.changed == [session, session] and parts.client.delivery_count == 2
 
 
