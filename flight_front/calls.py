@@ -36,6 +36,10 @@ _CODES = {
 T = TypeVar("T")
 
 
+class ClientGone(Exception):
+    """The client has ended the call, and takes no answer."""
+
+
 @dataclass(frozen=True, slots=True)
 class AccessSources:
     """Logins and rights, as of one reading of their files."""
@@ -81,6 +85,13 @@ class Call:
     rights: LogRights
     log: str | None = None
     """Log that the call concerns, once known."""
+
+    async def write(self, message: bytes) -> None:
+        """Send a message, when HTTP/2 has room for it. Raises ClientGone."""
+        try:
+            await self.context.write(message)
+        except Exception as error:
+            raise ClientGone from error
 
     def check(self, right: Right, log: str) -> None:
         """Raise CallRefused unless the user has a right on a log."""

@@ -2,7 +2,6 @@
 Without credit nothing is read for it, so a slow client costs its offset and no memory."""
 
 import asyncio
-from typing import Any
 
 from flight_front.calls import Call, Calls
 from flight_front.errors import InvalidRequest
@@ -20,7 +19,7 @@ class Exchange:
     """One DoExchange after its first message."""
 
     def __init__(self, call: Call, calls: Calls, query: Query, follower: Follower, store: Store) -> None:
-        self._context: Any = call.context
+        self._call = call
         self._calls = calls
         self._query = query
         self._follower = follower
@@ -46,7 +45,7 @@ class Exchange:
         while True:
             if metadata:
                 await self._obey(metadata)
-            message = await self._context.read()
+            message = await self._call.context.read()
             if not isinstance(message, bytes):
                 return
             metadata = decoded(message).metadata
@@ -65,7 +64,7 @@ class Exchange:
                 raise InvalidRequest("invalid commit: expected a command with `reader`")
             reader = ReaderId(self._query.log, self._query.partition, self._query.reader)
             await self._calls.in_thread(self._store.commit_readers, {reader: offset})
-            await self._context.write(encoded_metadata(b'{"committed": %d}' % offset))
+            await self._call.write(encoded_metadata(b'{"committed": %d}' % offset))
         if credit:
             self._credit = min(self._credit + credit, _CREDIT_MAX)
             self._credited.set()
@@ -82,4 +81,4 @@ class Exchange:
             if message:
                 self._credit -= 1
                 self._calls.counts.bytes_sent += len(message)
-                await self._context.write(message)
+                await self._call.write(message)

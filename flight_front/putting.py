@@ -74,7 +74,7 @@ class Put:
         """total: bytes of all calls."""
         self._messages = messages
         self._calls = calls
-        self._context = call.context
+        self._call = call
         self._query = query
         self._log = log
         self._store = store
@@ -176,7 +176,7 @@ class Put:
                 self._calls.counts.records_appended += len(found)
             ack = Ack.SYNCED if self._query.producer is not None else self._ack
             answer["ack"] = ack.value
-            await self._context.write(encoded_put_result(json.dumps(answer).encode()))
+            await self._call.write(encoded_put_result(json.dumps(answer).encode()))
 
     def _give(self, size_bytes: int) -> None:
         self._held_bytes -= size_bytes

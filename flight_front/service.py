@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.flight as fl
 
 from flight_front.actions import ACTIONS, run_action
-from flight_front.calls import Call, Calls
+from flight_front.calls import Call, Calls, ClientGone
 from flight_front.errors import CallRefused, Code, InvalidRequest, refusal
 from flight_front.exchange import Exchange
 from flight_front.following import Follower
@@ -74,10 +74,10 @@ class FlightService:
             try:
                 async with self._calls.admit(context, name) as call:
                     return await method(call, request)
+            except ClientGone:
+                return None
             except Exception as error:
                 ended = refusal(error, None if call is None else call.log)
-                if ended is None and context.done():
-                    return None  # the client is gone, and what was being sent to it failed
                 if ended is None:
                     self._log.exception("internal error in %s", name)
                     ended = CallRefused(Code.INTERNAL, "internal error; the log of the server has it")
@@ -110,7 +110,7 @@ class FlightService:
                 end - first,
                 -1,
             )
-            await call.context.write(info.serialize())
+            await call.write(info.serialize())
 
     async def _get_flight_info(self, call: Call, request: bytes) -> bytes:
         query = query_of_descriptor(request)
@@ -129,7 +129,7 @@ class FlightService:
         first, end = await self._calls.in_thread(offsets_of, log, query)
         stream = RecordStream(log, query, first, self._settings.batch_bytes)
         try:
-            await call.context.write(encoded_schema(query.schema))
+            await call.write(encoded_schema(query.schema))
             follower = Follower(stream, self._calls, synced=self._settings.visible == "synced")
             await self._send_range(call, follower, end)
             while query.follow:
@@ -157,7 +157,7 @@ class FlightService:
     async def _send(self, call: Call, message: bytes) -> None:
         if message:
             self._calls.counts.bytes_sent += len(message)
-            await call.context.write(message)
+            await call.write(message)
 
     async def _do_put(self, call: Call, _: Any) -> None:
         messages = ClientMessages(call.context, self._calls, self._settings.put_idle_ms)
@@ -180,7 +180,7 @@ class FlightService:
         start, _end = await self._calls.in_thread(offsets_of, log, query)
         stream = RecordStream(log, query, start, self._settings.batch_bytes, query.reader)
         try:
-            await call.context.write(encoded_schema(query.schema))
+            await call.write(encoded_schema(query.schema))
             follower = Follower(stream, self._calls, synced=self._settings.visible == "synced")
             await Exchange(call, self._calls, query, follower, self._store).run(first.metadata)
         finally:
@@ -194,8 +194,8 @@ class FlightService:
             raise InvalidRequest(f"invalid action: {error}") from None
         body = bytes(action.body) if action.body is not None else b""
         answer = await self._calls.in_thread(run_action, self._store, call, action.type, body)
-        await call.context.write(fl.Result(json.dumps(answer).encode()).serialize())
+        await call.write(fl.Result(json.dumps(answer).encode()).serialize())
 
     async def _list_actions(self, call: Call, _: Any) -> None:
         for kind, action in ACTIONS.items():
-            await call.context.write(encoded_action_type(kind, action.description))
+            await call.write(encoded_action_type(kind, action.description))
