@@ -23,7 +23,7 @@ def test_fronts_are_found_by_their_entry_points(tmp_path: Path, monkeypatch: pyt
     install_front(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     fronts = installed_fronts()
-    assert list(fronts) == ["line", "mqtt"]
+    assert list(fronts) == ["flight", "line", "mqtt"]
     assert fronts["line"] is LineFront
     for front in fronts.values():
         assert callable(front.settings)

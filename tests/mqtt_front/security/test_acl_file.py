@@ -68,7 +68,7 @@ def test_empty_file_allows_nothing(tmp_path: Path) -> None:
         ("topic read a#", ":1: topic filter 'a#'"),
         ("topic read a/#/b", ":1: topic filter"),
         ("pattern %c+/x", ":1: topic filter"),
-        ("topics read a", ":1: expected one of user, topic, pattern, got 'topics'"),
+        ("topics read a", ":1: expected one of user, topic, pattern, log, group, got 'topics'"),
     ],
 )
 def test_invalid_line_is_reported_with_its_number(tmp_path: Path, text: str, complaint: str) -> None:
