@@ -22,6 +22,7 @@ from .http.sessions import Session, Sessions
 from .problems import NoServer, Problem, ServerRefused
 from .reading.client_table import ClientTable, Row
 from .reading.samples import Samples
+from .reading.topic_table import TopicTables
 
 _STATUS_S, _REPORT_S, _SIZE_S = 0.5, 2.0, 10.0
 """How old what is kept may be."""
@@ -73,6 +74,7 @@ class Sources:
         self.tables = tables
         self.version = version
         self.samples = Samples(view)
+        self.topics = TopicTables()
         self.clients = ClientTable(self._fetch_clients)
         self.streams = 0
         """Open streams of all sessions."""

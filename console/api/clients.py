@@ -12,11 +12,12 @@ from timestone.view import LogView
 
 from ..http.sessions import Session
 from ..problems import NoServer, Problem
-from ..reading.client_table import Row
+from ..reading.client_table import COUNTERS, Row
 from ..reading.reader_lags import time_at
 from ..sources import Sources
 
 PAGE_MOST = 500
+_COUNTER_OF = {rate: counter for counter, rate in COUNTERS.items()}
 _EVENTS_EXAMINED = 50_000
 Text = Annotated[str, msgspec.Meta(max_length=1000)]
 Order = Literal[
@@ -152,6 +153,8 @@ def _order(row: Row, name: str) -> tuple[Any, int]:
         rates = (row["publishes_in_per_s"] or 0.0) + (row["deliveries_out_per_s"] or 0.0)
         return (rates, row["publishes_received"] + row["deliveries_sent"]), row["connection"]
     value = row[name]
+    if name in _COUNTER_OF:  # equal or unknown rates: the larger count of the connection
+        return (value or 0.0, row[_COUNTER_OF[name]]), row["connection"]
     return ("" if name == "client" else 0.0) if value is None else value, row["connection"]
 
 

@@ -5,7 +5,14 @@ from typing import Annotated, Literal
 import msgspec
 
 from ..http.sessions import Session
-from ..reading.reader_lags import ReaderPlace, is_of_server, lag_series, reader_places, trend_per_s
+from ..reading.reader_lags import (
+    ReaderPlace,
+    behind_since_us,
+    is_of_server,
+    lag_series,
+    reader_places,
+    trend_per_s,
+)
 from ..sources import Sources
 
 PAGE_MOST = 500
@@ -36,13 +43,15 @@ class ReaderRow(msgspec.Struct, frozen=True, kw_only=True):
     """Named reader.
 
     trend_per_s: by how much the lag rises a second, over ten minutes; catch_up_s: time until it has caught up at that
-    rate; null if it does not, or if there are no samples. series: name of its lag for `series`."""
+    rate; null if it does not, or if there are no samples; behind_since_us: when its lag was last below a twentieth of
+    what it is now. series: name of its lag for `series`."""
 
     place: ReaderPlace
     kind: str
     """`shared`: shared subscription of MQTT; `server`: one of the server itself; `reader`: any other."""
     trend_per_s: float | None
     catch_up_s: float | None
+    behind_since_us: int | None
     pin: PinRow | None
     series: str
 
@@ -79,6 +88,7 @@ def readers(sources: Sources, session: Session, query: ReadersQuery) -> Readers:
                 kind=kind_of(place.name),
                 trend_per_s=trend,
                 catch_up_s=0.0 if not place.lag else place.lag / -trend if falling and trend else None,
+                behind_since_us=behind_since_us(sources.samples, place) if number < _TRENDS else None,
                 pin=None
                 if commitment.pin is None
                 else PinRow(max_age_ms=commitment.pin.max_age_ms, max_bytes=commitment.pin.max_bytes),

@@ -10,6 +10,10 @@ from timestone.view import LogView, StoreView
 
 from .samples import Samples
 
+_BEHIND_SPANS_US = (3_600_000_000, 86_400_000_000, 604_800_000_000)
+_BEHIND_POINTS = 120
+_LOW = 0.05
+_TREND_POINTS, _FALLING_POINTS = 60, 3
 TREND_US = 600_000_000
 """Span over which a trend is measured."""
 
@@ -97,17 +101,44 @@ def is_of_server(name: str) -> bool:
 
 
 def trend_per_s(samples: Samples, place: ReaderPlace) -> float | None:
-    """Return by how much the lag of a reader rises a second, over the last ten minutes of samples; None if unknown."""
+    """Return by how much the lag of a reader rises a second, over the last ten minutes of samples, or since its highest
+    lag in them if it has fallen since; None if unknown."""
     now_us = time.time_ns() // 1000
     name = lag_series(place.log, place.partition, place.name)
     points = [
         (one.time_us, one.values[name])
-        for one in samples.between(now_us - TREND_US, now_us, 20)
+        for one in samples.between(now_us - TREND_US, now_us, _TREND_POINTS)
         if name in one.values and one.time_us >= now_us - TREND_US
     ]
+    highest = max(range(len(points)), key=lambda number: points[number][1], default=0)
+    if len(points) - highest > _FALLING_POINTS:
+        points = points[highest:]
     if len(points) < 2 or points[-1][0] <= points[0][0]:
         return None
     return (points[-1][1] - points[0][1]) / ((points[-1][0] - points[0][0]) / 1e6)
+
+
+def behind_since_us(samples: Samples, place: ReaderPlace) -> int | None:
+    """Return since when a reader falls behind: when its lag was last below a twentieth of what it is now. Looked for in
+    the last hour, day and week of samples; the oldest sample of the week if it was never below. None for a reader that
+    is not behind, or without samples."""
+    if not place.lag:
+        return None
+    now_us = time.time_ns() // 1000
+    name = lag_series(place.log, place.partition, place.name)
+    found: int | None = None
+    for span_us in _BEHIND_SPANS_US:
+        points = [
+            (one.time_us, one.values[name])
+            for one in samples.between(now_us - span_us, now_us, _BEHIND_POINTS)
+            if name in one.values
+        ]
+        low = [number for number, (_, lag) in enumerate(points) if lag < place.lag * _LOW]
+        if low:
+            return points[min(low[-1] + 1, len(points) - 1)][0]
+        if points:
+            found = points[0][0]
+    return found
 
 
 def lag_series(log: str, partition: int, name: str) -> str:
