@@ -16,7 +16,7 @@ PROSE := tests/house/test_plain_english.py tests/house/test_layout.py
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check lint style imports types prose format unit crash fuzz sanitize faults soak soak-cluster bench bench-micro docs notebooks man wheel sdist deb clean distclean
+.PHONY: help install demo test check lint style imports types prose format unit crash fuzz sanitize faults soak soak-cluster bench bench-micro docs vendor web notebooks man wheel sdist deb clean distclean
 MAKEFLAGS += --no-print-directory
 
 help: ## list the targets
@@ -113,6 +113,15 @@ man: $(INSTALLED) ## build man pages and shell completion in build/share; man ch
 	    warnings=$$(man --warnings -l "$$page" 2>&1 >/dev/null); \
 	    [ -z "$$warnings" ] || { echo "$$page: $$warnings"; exit 1; }; \
 	  done; echo "man -l build/share/man/man1/timestone.1"
+
+vendor: ## fetch the libraries of the console's pages again, by console/web/package-lock.json (needs npm)
+	@$(PYTHON) packaging/vendor_console.py
+
+build/node/node_modules/.bin/tsc: console/web/package.json
+	@npm install --silent --no-audit --no-fund --prefix build/node typescript@5.9.3
+
+web: build/node/node_modules/.bin/tsc ## check the types of the console's pages, and its vendored files (needs npm)
+	@build/node/node_modules/.bin/tsc --project console/web && $(PYTHON) packaging/vendor_console.py --check
 
 notebooks: $(INSTALLED) ## run docs/notebooks and store them with their outputs
 	@$(BIN)/python docs/notebooks/execute.py

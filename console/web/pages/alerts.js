@@ -1,0 +1,44 @@
+// Conditions that need attention, the events of the server, and the audit of actions.
+import { html } from '../lib/html.js';
+import { useApi } from '../lib/api.js';
+import { changed, useRoute } from '../lib/router.js';
+import { bytes, count, duration, latency } from '../lib/format.js';
+import { Loaded, PageHead, Segmented, State, Time } from '../ui/parts.js';
+import { Table } from '../ui/table.js';
+import { Timeline } from './client.js';
+
+/** Words of a condition's name. @param {string} name */
+const words = (name) => name.replace('Timestone', '').replace(/(?<!^)([A-Z])/g, ' $1').toLowerCase().replace(/^./, (one) => one.toUpperCase());
+/** @param {number | null} value @param {string} unit */
+const figure = (value, unit) => (value === null ? '–' : unit === 'bytes' ? bytes(value) : unit === 'seconds' ? (value < 10 ? latency(value) : duration(value)) : `${count(value)} ${unit}`);
+/** Markdown of one line as text: links become their words. @param {string} text */
+const plain = (text) => text.replace(/\[([^\]]*)\]\([^)]*\)/g, '$1').replaceAll('`', '');
+
+function Conditions() {
+  const api = useApi('alerts', {}, { every: 3000 });
+  return html`<${Loaded} api=${api} what="the alerts">${(/** @type {any} */ data) => html`<${Table} caption="Conditions" rows=${data.alerts} keyOf=${(/** @type {any} */ row) => row.name} columns=${[
+    { label: 'Condition', heading: true, cell: (/** @type {any} */ row) => words(row.name) },
+    { label: 'State', cell: (/** @type {any} */ row) => (row.state === 'firing' ? html`<${State} kind=${row.severity === 'critical' ? 'bad' : 'warn'}>${row.severity}<//>` : row.state === 'quiet' ? html`<${State} kind="good">fine<//>` : html`<${State} kind="off">unknown<//>`) },
+    { label: 'Since', cell: (/** @type {any} */ row) => html`<${Time} us=${row.since_us} />` },
+    { label: 'Figure', number: true, priority: 2, cell: (/** @type {any} */ row) => figure(row.value, row.unit) },
+    { label: 'Limit', number: true, priority: 3, cell: (/** @type {any} */ row) => figure(row.limit, row.unit) },
+    { label: 'What', className: 'wide', cell: (/** @type {any} */ row) => (row.state === 'firing' ? html`<strong>${row.text}</strong>` : html`<span class="muted">${plain(row.when)}</span>`) },
+    { label: 'What to do', className: 'wide', priority: 2, cell: (/** @type {any} */ row) => html`${row.then.includes('.md](') && plain(row.then).endsWith('.md') ? '' : plain(row.then)} <span class="muted small nowrap">docs/${row.docs}</span>` },
+  ]} /><p class="table-foot">The same conditions are in <code>monitoring/alerts.yaml</code> for Prometheus.</p>`}<//>`;
+}
+
+/** @param {{path: string}} props */
+function Log({ path }) {
+  const { params } = useRoute();
+  const before = params.get('before');
+  const api = useApi(path, { before, limit: 100 }, { every: before ? 0 : 3000 });
+  return html`<section class="card"><div class="body"><${Timeline} api=${api} withClient /></div></section>`;
+}
+
+export function Page() {
+  const { params } = useRoute();
+  const view = params.get('view') ?? 'conditions';
+  const to = (/** @type {string | null} */ one) => changed({ view: one, before: null });
+  return html`<${PageHead} title="Alerts"><${Segmented} label="View" options=${[['Conditions', to(null), view === 'conditions'], ['Events', to('events'), view === 'events'], ['Actions', to('actions'), view === 'actions']]} /><//>
+    ${view === 'events' ? html`<${Log} path="events" key="events" />` : view === 'actions' ? html`<${Log} path="actions" key="actions" />` : html`<${Conditions} />`}`;
+}

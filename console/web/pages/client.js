@@ -1,0 +1,98 @@
+// One client: what it does now, its session and subscriptions, and what happened to it.
+import { html, useEffect, useRef, useState } from '../lib/html.js';
+import { useApi } from '../lib/api.js';
+import { changed, href, useRoute } from '../lib/router.js';
+import { bytes, count, duration, plural, rate, shellWord, short, visible } from '../lib/format.js';
+import { Chart } from '../ui/chart.js';
+import { Command, Empty, Loaded, Name, PageHead, State, Time } from '../ui/parts.js';
+import { Table } from '../ui/table.js';
+import { trouble } from './clients.js';
+
+const KEPT = 300;
+const WORDS = /** @type {Record<string, [string, string]>} */ ({ connected: ['good', 'Connected'], disconnected: ['off', 'Disconnected'] });
+
+/** Keep what the page has seen of the rates of a client: the server has no history of single clients. @param {any} row @param {number | undefined} now_us */
+function useRates(row, now_us) {
+  const seen = useRef(/** @type {{us: number, in: number | null, out: number | null}[]} */ ([]));
+  const [, turn] = useState(0);
+  useEffect(() => {
+    if (!row) return;
+    seen.current = [...seen.current, { us: Date.now() * 1000, in: row.publishes_in_per_s, out: row.deliveries_out_per_s }].slice(-KEPT);
+    turn((n) => n + 1);
+  }, [now_us]);
+  return seen.current;
+}
+
+/** What an event says. @param {any} row */
+function sentence(row) {
+  const { facts } = row;
+  if (row.event === 'connected') return html`from <span class="num">${visible(facts.address ?? '')}</span> over ${facts.transport}, MQTT ${facts.mqtt}${facts.session_resumed ? ', with the session that it had' : ''}`;
+  if (row.event === 'disconnected') {
+    const { counts = {} } = facts;
+    return html`${String(row.reason ?? '').replaceAll('_', ' ')}${facts.connected_us ? ` after ${duration((row.time_us - facts.connected_us) / 1e6)}` : ''}: ${plural(counts.publishes_received ?? 0, 'publish', 'publishes')} in, ${plural(counts.deliveries_sent ?? 0, 'delivery', 'deliveries')} out${counts.publishes_refused ? `, ${count(counts.publishes_refused)} refused` : ''}`;
+  }
+  return html`${visible(facts.text ?? facts.message ?? row.reason ?? JSON.stringify(facts).slice(0, 300))}`;
+}
+
+/** Events of the server as a list. @param {{api: any, withClient?: boolean}} props */
+export function Timeline({ api, withClient = false }) {
+  return html`<${Loaded} api=${api} what="the events">${(/** @type {any} */ data) => (data.events.length === 0 ? html`<${Empty} title="No events"><p>The server records connections and their ends while <code>metrics_interval_ms</code> is not 0.</p><//>`
+    : html`<ol class="timeline">${data.events.map((/** @type {any} */ row) => html`<li key=${row.offset}><${Time} us=${row.time_us} /><div class="break"><${State} kind=${WORDS[row.event]?.[0] ?? 'warn'}>${WORDS[row.event]?.[1] ?? row.event}<//>
+      ${withClient && row.client !== null && html` <a href=${href('/client', { id: row.client })}><${Name} text=${row.client} /></a>`} <span class="muted">${sentence(row)}</span></div></li>`)}</ol>
+      ${data.next !== null && html`<p class="table-foot"><a class="button small" href=${changed({ before: data.next })}>Earlier events</a></p>`}`)}<//>`;
+}
+
+/** @param {{me: any}} props */
+export function Page({ me }) {
+  const { params } = useRoute();
+  const id = params.get('id') ?? '';
+  const api = useApi('client', { id }, { every: 1000 });
+  const events = useApi('client/events', { id, before: params.get('before'), limit: 50 }, { every: params.has('before') ? 0 : 5000 });
+  const gone = api.error?.status === 404;
+  const row = gone ? null : api.data?.connection ?? null;
+  const rates = useRates(row, row ? row.publishes_received + row.deliveries_sent + row.idle_s + (api.data?.now_us ?? 0) : undefined);
+  const store = me.overview.data?.store ?? 'DIR';
+  const data = gone ? null : api.data;
+  return html`<${PageHead} title=${html`<${Name} text=${id} />`} crumbs=${html`<a href=${href('/clients')}>Clients</a> /`}>${row ? trouble(row) : gone ? html`<${State} kind="off">not connected<//>` : ''}<//>
+    ${gone || api.error?.status === 503 ? html`<p class="lead">${gone ? 'No client with this id is connected now.' : 'No server runs, so no client is connected.'} What happened to it before is below.</p>` : html`<${Loaded} api=${api} what="the client">${() => html`
+      ${row && html`<dl class="tiles">
+        <div class="tile"><dt>Messages in</dt><dd>${rate(row.publishes_in_per_s)}<span class="unit">/s</span></dd><dd class="note">${count(row.publishes_received)} on this connection</dd></div>
+        <div class="tile"><dt>Messages out</dt><dd>${rate(row.deliveries_out_per_s)}<span class="unit">/s</span></dd><dd class="note">${count(row.deliveries_sent)} on this connection</dd></div>
+        <div class="tile"><dt>Bytes in, out</dt><dd>${bytes(row.bytes_in_per_s)}<span class="unit">/s</span></dd><dd class="note">${bytes(row.bytes_out_per_s)}/s out</dd></div>
+        <div class="tile"><dt>Lag</dt><dd>${count(row.lag)}</dd><dd class="note">${row.lag_s ? `${duration(row.lag_s)} old` : 'offsets that were not sent yet'}</dd></div>
+        <div class="tile"><dt>In flight</dt><dd>${count(row.in_flight)}</dd><dd class="note">of ${count(row.in_flight_limit)}, ${bytes(row.unsent_bytes)} unsent</dd></div>
+        <div class="tile"><dt>Refused</dt><dd>${count(row.publishes_refused)}</dd><dd class="note">${rate(row.refused_per_s)}/s now</dd></div></dl>`}
+      <div class="grid">
+        ${row && html`<${Chart} title="Messages a second" times=${rates.map((one) => one.us)} format=${short} series=${[{ label: 'in', values: rates.map((one) => one.in) }, { label: 'out', values: rates.map((one) => one.out) }]} sentence="Since this page was opened." />`}
+        ${row && html`<section class="card" aria-labelledby="connection"><header><h2 id="connection">Connection</h2></header><div class="body"><dl class="facts">
+          <dt>User</dt><dd><${Name} text=${row.user} /></dd><dt>Address</dt><dd>${row.address}, ${row.transport}, MQTT ${row.mqtt}</dd>
+          <dt>Connected</dt><dd><${Time} us=${row.connected_us} />, connection ${row.connection}</dd><dt>Last heard</dt><dd>${duration(row.idle_s)} ago</dd>
+          <dt>Waits for the disk</dt><dd>${bytes(row.submitted_bytes)}</dd><dt>Packets in, out</dt><dd>${count(row.packets_received)}, ${count(row.packets_sent)}</dd>
+          ${session(data.session)}</dl></div></section>`}</div>
+      <${Subscriptions} rows=${data.subscriptions} />`}<//>`}
+    <div class="section"><h2>What happened</h2></div><section class="card"><div class="body"><${Timeline} api=${events} /></div></section>
+    <div class="section"><h2>Commands</h2></div><dl class="commands"><div><dt>Disconnect it</dt><dd><${Command} text=${`timestone kick ${shellWord(store)} ${shellWord(id)}`} /></dd></div>
+      <div><dt>The same figures</dt><dd><${Command} text=${`timestone clients ${shellWord(store)} --client ${shellWord(id)}`} /></dd></div></dl>`;
+}
+
+/** @param {any} one */
+function session(one) {
+  if (!one) return '';
+  return html`${one.keep_alive_s !== null && html`<dt>Keep alive</dt><dd>${duration(one.keep_alive_s)}</dd>`}${one.receive_maximum !== null && html`<dt>Receive maximum</dt><dd>${count(one.receive_maximum)}</dd>`}
+    ${one.has_will !== null && html`<dt>Will</dt><dd>${one.has_will ? html`<${Name} text=${one.will_topic ?? 'set'} />` : 'none'}</dd>`}${one.expiry_s !== null && html`<dt>Session kept</dt><dd>${one.expiry_s ? duration(one.expiry_s) : 'ends with the connection'}</dd>`}
+    ${one.in_flight.length > 0 && html`<dt>In flight</dt><dd>packets ${one.in_flight.slice(0, 30).join(', ')}${one.in_flight.length > 30 ? ' …' : ''}</dd>`}`;
+}
+
+/** @param {{rows: any[]}} props */
+function Subscriptions({ rows }) {
+  if (!rows.length) return null;
+  return html`<div class="section"><h2>Subscriptions</h2></div><${Table} caption="Subscriptions" rows=${rows} columns=${[
+    { label: 'Filter', heading: true, className: 'name', cell: (/** @type {any} */ row) => html`<${Name} text=${row.filter} clip />` },
+    { label: 'QoS', number: true, cell: (/** @type {any} */ row) => row.qos },
+    { label: 'Log', cell: (/** @type {any} */ row) => (row.log === null ? '–' : html`<a href=${href('/log', { log: row.log, partition: row.partition || null })}>${row.log}-${row.partition}</a>`) },
+    { label: 'Next offset', number: true, priority: 2, cell: (/** @type {any} */ row) => count(row.offset) },
+    { label: 'Acknowledged', number: true, priority: 3, cell: (/** @type {any} */ row) => count(row.committed_offset) },
+    { label: 'Lag', number: true, cell: (/** @type {any} */ row) => count(row.lag) },
+    { label: 'Lag in time', number: true, priority: 2, cell: (/** @type {any} */ row) => duration(row.lag_s) },
+  ]} />`;
+}

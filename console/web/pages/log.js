@@ -1,0 +1,119 @@
+// One log: its sizes and settings, the map of its segments, and offsets by time.
+import { html, useState } from '../lib/html.js';
+import { get, url, useApi } from '../lib/api.js';
+import { changed, href, useRoute } from '../lib/router.js';
+import { bytes, count, duration, plural, rate, shellWord, short, time, visible } from '../lib/format.js';
+import { Chart } from '../ui/chart.js';
+import { Banner, Command, Loaded, PageHead, State, Time } from '../ui/parts.js';
+import { SegmentMap, stateOf } from '../ui/segment_map.js';
+import { Table } from '../ui/table.js';
+import { SpanChoice, seriesSpan, useSpan, zoom } from './overview.js';
+
+const BAD = ['torn', 'damaged', 'orphan'];
+const ROWS = 50;
+
+/** A time as an offset and an offset as a time. @param {{log: string, partition: number, from: number}} props */
+function Place({ log, partition, from }) {
+  const [found, setFound] = useState(/** @type {any} */ (null));
+  const [problem, setProblem] = useState('');
+  const ask = async (/** @type {any} */ event) => {
+    event.preventDefault();
+    const form = new FormData(event.target);
+    const at = String(form.get('time') ?? ''), offset = String(form.get('offset') ?? '').replaceAll(',', '');
+    const query = at ? { time: new Date(at).getTime() * 1000 } : { offset: offset || from };
+    try { setFound(await get(`logs/${log}/offset`, { partition, ...query })); setProblem(''); } catch (error) { setFound(null); setProblem(/** @type {any} */ (error).message); }
+  };
+  return html`<section class="card" aria-labelledby="place"><header><h2 id="place">Time and offset</h2></header><div class="body">
+    <form class="bar" onSubmit=${ask}><label class="field">Time <input class="input" type="datetime-local" step="1" name="time" /></label>
+      <label class="field">or offset <input class="input" inputmode="numeric" pattern="[0-9,]*" name="offset" size="12" /></label><button class="button">Find</button></form>
+    <p role="status">${problem || (found ? html`Offset <a href=${href('/records', { log, partition: partition || null, from: found.offset })}>${count(found.offset)}</a>${found.timestamp_us ? html`, appended at <${Time} us=${found.timestamp_us} exact />` : ', the end of the log'}` : html`<span class="muted">Which record came at a time, and when came a record.</span>`)}</p></div></section>`;
+}
+
+/** @param {{log: string, partition: number}} props */
+function Traffic({ log, partition }) {
+  const span = useSpan();
+  const labels = `{log="${log}",partition="${partition}"}`;
+  const query = new URLSearchParams([['name', `timestone_log_appended_records_total${labels}`], ['name', `timestone_log_appended_bytes_total${labels}`]]);
+  for (const [key, value] of Object.entries(seriesSpan(span))) query.set(key, String(value));
+  const api = useApi(`series?${query}`, {}, { every: span.every });
+  return html`<div class="section"><h2>Traffic</h2><span class="grow"></span><${SpanChoice} /></div><${Loaded} api=${api} what="the traffic">${(/** @type {any} */ data) => html`<div class="grid">${[['Records a second', short], ['Bytes a second', bytes]].map(([title, format], index) => {
+    const one = data.series[index];
+    return html`<${Chart} key=${title} title=${title} times=${data.times_us} marks=${data.starts_us} from=${data.from_us} to=${data.to_us} onZoom=${zoom} format=${format} binary=${format === bytes}
+      series=${[{ label: 'appended', values: one.values }]} sentence=${one.most === null ? 'No samples in this span.' : `mean ${/** @type {any} */ (format)(one.mean)}, highest ${/** @type {any} */ (format)(one.most)} at ${time(one.most_us)}`} />`;
+  })}</div>`}<//>`;
+}
+
+/** @param {{me: any}} props */
+export function Page({ me }) {
+  const { params } = useRoute();
+  const log = params.get('log') ?? 'mqtt', partition = Number(params.get('partition') ?? 0);
+  const chosen = params.has('segment') ? Number(params.get('segment')) : null;
+  const api = useApi(`logs/${encodeURIComponent(log)}`, { partition }, { every: 5000 });
+  const map = useApi(`logs/${encodeURIComponent(log)}/segments`, { partition }, { every: 5000 });
+  const store = me.overview.data?.store ?? 'DIR';
+  return html`<${PageHead} title=${`${log}-${partition}`} crumbs=${html`<a href=${href('/logs')}>Logs</a> /`}>
+      <a class="button" href=${href('/records', { log, partition: partition || null })}>Records</a><a class="button" href=${href('/topics', { log, partition: partition || null })}>Topics</a><//>
+    <${Loaded} api=${api} what="the log">${(/** @type {any} */ data) => {
+      const { row } = data;
+      const wrong = BAD.filter((one) => data.states[one]);
+      return html`
+        ${data.error && html`<${Banner} kind="bad" title="The log cannot be read.">${visible(data.error)}<//>`}
+        ${wrong.length > 0 && html`<${Banner} kind="bad" title=${wrong.map((one) => plural(data.states[one], `${one} segment`)).join(', ')}>What was acknowledged as synced and does not verify is named below. <code>timestone inspect --deep ${shellWord(store)}</code> checks every byte; <code>timestone salvage</code> copies what can be verified.<//>`}
+        ${data.missing.length > 0 && html`<${Banner} kind="bad" title="Records are missing:">offsets ${data.missing.slice(0, 5).map((/** @type {number[]} */ [a, b]) => `${count(a)} – ${count(b)}`).join(', ')}<//>`}
+        <dl class="tiles">
+          <div class="tile"><dt>Records</dt><dd>${short(data.records)}</dd><dd class="note">${row.end_offset === null ? '' : `${count(row.start_offset)} – ${count(row.end_offset)}`}</dd></div>
+          <div class="tile"><dt>Appended</dt><dd>${rate(row.appended_per_s)}<span class="unit">/s</span></dd><dd class="note">${row.synced_offset === null ? '' : `${count(row.end_offset - row.synced_offset)} not on the disk yet`}</dd></div>
+          <div class="tile"><dt>On the disk</dt><dd>${bytes(data.stored_bytes)}</dd><dd class="note">${data.bytes ? `${bytes(data.bytes)} raw, ${(data.bytes / Math.max(1, data.stored_bytes)).toFixed(1)} times` : ''}</dd></div>
+          <div class="tile"><dt>Topics</dt><dd>${short(row.topics)}</dd><dd class="note">${plural(row.segments ?? 0, 'segment')}</dd></div>
+          <div class="tile"><dt>Oldest record</dt><dd>${row.oldest_us ? duration((Date.now() * 1000 - row.oldest_us) / 1e6) : '–'}</dd><dd class="note"><${Time} us=${row.oldest_us} /></dd></div>
+          <div class="tile"><dt>Newest record</dt><dd>${row.newest_us ? duration(Math.max(0, (Date.now() * 1000 - row.newest_us) / 1e6)) : '–'}</dd><dd class="note"><${Time} us=${row.newest_us} /></dd></div>
+        </dl>
+        <section class="card" aria-labelledby="segments"><header><h2 id="segments">Segments</h2><span class="muted small">width by number of offsets</span></header>
+          <div class="body"><${Loaded} api=${map} what="the segments">${(/** @type {any} */ found) => html`<${SegmentMap} data=${found} chosen=${chosen} to=${(/** @type {number} */ base) => changed({ segment: base === chosen ? null : base })} />`}<//></div>
+          ${map.data && html`<${SegmentTable} data=${map.data} chosen=${chosen} log=${log} partition=${partition} />`}</section>
+        <${Traffic} log=${log} partition=${partition} />
+        <div class="grid"><${Place} log=${log} partition=${partition} from=${row.start_offset ?? 0} />
+          <section class="card"><header><h2>Commands</h2></header><div class="body"><dl class="commands">
+            <div><dt>Newest records</dt><dd><${Command} text=${`timestone read ${shellWord(store)} ${shellWord(log)}${partition ? ` --partition ${partition}` : ''} --last 10`} /></dd></div>
+            <div><dt>In Spark</dt><dd><${Command} text=${`spark.read.format("timestone").option("subscribe", "${log}").load(${JSON.stringify(store)})`} /></dd></div>
+            <div><dt>Check every byte</dt><dd><${Command} text=${`timestone inspect ${shellWord(store)} --log ${shellWord(`${log}-${partition}`)} --deep`} /></dd></div></dl></div></section></div>
+        <${Settings} data=${data} log=${log} partition=${partition} store=${store} />`;
+    }}<//>`;
+}
+
+/** @param {{data: any, chosen: number | null, log: string, partition: number}} props */
+function SegmentTable({ data, chosen, log, partition }) {
+  const wrong = data.segments.filter((/** @type {any} */ row) => BAD.includes(row.state));
+  const at = chosen === null ? -1 : data.segments.findIndex((/** @type {any} */ row) => chosen >= row.base_offset && chosen < row.next_offset);
+  const rows = at >= 0 ? data.segments.slice(Math.max(0, at - 2), at + 8) : [...wrong.slice(0, 10), ...data.segments.filter((/** @type {any} */ row) => !BAD.includes(row.state)).slice(-(10)).reverse()];
+  return html`<${Table} caption="Segments" rows=${rows.slice(0, ROWS)} keyOf=${(/** @type {any} */ row) => row.base_offset} columns=${[
+    { label: 'Offsets', heading: true, cell: (/** @type {any} */ row) => html`<a class="num nowrap" href=${href('/records', { log, partition: partition || null, from: row.base_offset })}>${count(row.base_offset)} – ${count(row.next_offset)}</a>` },
+    { label: 'State', cell: (/** @type {any} */ row) => html`<${State} kind=${BAD.includes(row.state) ? 'bad' : row.state === 'unclosed' && !row.is_growing ? 'warn' : 'good'}>${stateOf(row)}${row.is_compacted ? ', compacted' : ''}<//>${row.reason && html`<div class="small break">${visible(row.reason)}</div>`}${row.damaged_count > 0 && html`<div class="small">${plural(row.damaged_count, 'damaged record')}: ${row.damaged_offsets.slice(0, 5).map((/** @type {number} */ one, /** @type {number} */ index) => html`${index ? ', ' : ''}<a href=${href('/records', { log, partition: partition || null, from: one })}>${count(one)}</a>`)}</div>`}` },
+    { label: 'Records', number: true, cell: (/** @type {any} */ row) => count(row.records) },
+    { label: 'Raw', number: true, priority: 2, cell: (/** @type {any} */ row) => bytes(row.bytes) },
+    { label: 'Stored', number: true, cell: (/** @type {any} */ row) => bytes(row.stored_bytes) },
+    { label: 'First', priority: 2, cell: (/** @type {any} */ row) => html`<${Time} us=${row.first_timestamp_us} />` },
+    { label: 'Last', priority: 3, cell: (/** @type {any} */ row) => html`<${Time} us=${row.last_timestamp_us} />` },
+    { label: 'Side file', priority: 3, cell: (/** @type {any} */ row) => (row.has_side_file ? 'Parquet' : '–') },
+    { label: 'Held by', priority: 3, cell: (/** @type {any} */ row) => row.held_by.slice(0, 3).map(visible).join(', ') || '–' },
+  ]} />${data.segments.length > rows.length && html`<div class="body muted small">${count(rows.length)} of ${plural(data.segments.length, 'segment')}: choose a place in the map for others. <a href=${url(`logs/${log}/segments`, { partition })} download>JSON of all</a></div>`}`;
+}
+
+/** Return a value of a setting in a unit that one reads. @param {string} name @param {any} value */
+function setting(name, value) {
+  if (typeof value !== 'number' || value === 0) return String(value);
+  if (name.endsWith('_ms')) return duration(value / 1000);
+  return name.endsWith('_bytes') ? bytes(value) : count(value);
+}
+
+/** @param {{data: any, log: string, partition: number, store: string}} props */
+function Settings({ data, log, partition, store }) {
+  if (!data.settings.length) return null;
+  return html`<section class="card" aria-labelledby="settings"><header><h2 id="settings">Settings</h2></header>
+    <${Table} caption="Settings" rows=${data.settings} keyOf=${(/** @type {any} */ row) => row.name} columns=${[
+      { label: 'Setting', heading: true, cell: (/** @type {any} */ row) => html`<code>${row.name}</code>` },
+      { label: 'Value', cell: (/** @type {any} */ row) => html`<span class="num">${setting(row.name, row.value)}</span>${String(row.value) === String(row.default) ? '' : html` <span class="badge">changed</span>`}` },
+      { label: 'Default', priority: 2, cell: (/** @type {any} */ row) => html`<span class="num">${setting(row.name, row.default)}</span>` },
+      { label: 'Meaning', priority: 3, className: 'wide', cell: (/** @type {any} */ row) => row.help },
+    ]} /><div class="body"><${Command} text=${`timestone configure ${shellWord(store)} ${shellWord(log)}${partition ? ` --partition ${partition}` : ''} retention_ms=7d`} /></div></section>`;
+}

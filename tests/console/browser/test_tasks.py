@@ -1,0 +1,73 @@
+"""Three tasks from the start page, without any page of the manual: who floods, what is wrong with the newest dead
+letter, and since when and until when a reader is behind."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.console.browser.conftest import message, value
+from tests.support.browser import Browsing, Console, Publisher, Server, browsing, publish_all, until
+from tests.support.waiting import wait_for
+from timestone.reading.named_readers import ReaderId
+from timestone.view import view_store
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.xdist_group("browser")]
+
+
+def test_client_that_floods_is_two_keys_away(look: Browsing) -> None:
+    page = look.open("/")
+    busiest = page.locator("section", has=page.get_by_role("heading", name="Busiest clients"))
+    until(page, "/^press-flood\\s+[1-9]/.test(document.querySelector('main tbody tr').innerText)")
+    assert busiest.locator("tbody tr").first.inner_text().startswith("press-flood")
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", level=1, name="press-flood").wait_for()
+    page.locator(".tile", has_text="Messages in").wait_for()
+
+
+@pytest.fixture
+def behind(tmp_path: Path, browser: Any) -> Iterator[tuple[Server, Browsing]]:
+    """Return a server with a reader that had read everything, fell behind and now catches up slowly."""
+    store = tmp_path / "data"
+    reader = ReaderId("mqtt", 0, "spark.cooling")
+    with Server(store) as server:
+        publish_all(server.address, [message(n) for n in range(200)])
+        with view_store(store) as view, Publisher(server.address, "device", 20.0, "plant/x", value):
+            log = view.log("mqtt")
+
+            def lags_are(count: int) -> bool:
+                samples = view.log("timestone.metrics")
+                return samples.refresh() - began >= count
+
+            began = view.log("timestone.metrics").refresh()
+            view.commit_readers({reader: log.refresh()})
+            wait_for(lambda: lags_are(3))
+            publish_all(server.address, [message(n) for n in range(3000)], "burst")
+            wait_for(lambda: lags_are(6))
+            at = view.readers()[reader].offset
+            began = view.log("timestone.metrics").refresh()
+            for step in range(1, 7):
+                at += 100
+                view.commit_readers({reader: at})
+                wait_for(lambda step=step: lags_are(step))  # type: ignore[misc]
+            with (
+                Console(store) as console,
+                browsing(browser, console, viewport={"width": 1440, "height": 900}) as look,
+            ):
+                yield server, look
+
+
+def test_reader_that_falls_behind_says_since_when_and_until_when(behind: tuple[Server, Browsing]) -> None:
+    _, look = behind
+    page = look.open("/")
+    section = page.locator("section", has=page.get_by_role("heading", name="Readers furthest behind"))
+    row = section.locator("tbody tr", has_text="spark.cooling")
+    row.wait_for()
+    row.get_by_role("link").click()
+    story = page.locator("section", has=page.get_by_role("heading", name="spark.cooling")).locator("p")
+    story.get_by_text("It has been falling behind since").wait_for()
+    story.get_by_text("it will have caught up in").wait_for()
+    figure = page.locator("figure.chart", has_text="Lag in records")
+    assert "highest" in figure.locator(".sentence").inner_text()
