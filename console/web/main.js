@@ -150,7 +150,7 @@ function Page({ path, me }) {
   else if (error) content = html`<${Broken} error=${error} reset=${reset} />`;
   else if (!shown) content = html`<div class="page-head"><h1 tabindex="-1">${PAGES[path].title}</h1></div>`;
   else content = html`<${shown.Page} me=${me} />`;
-  return html`<div ref=${box}>${content}</div>`;
+  return html`<div ref=${box} data-shown=${shown ? path : undefined}>${content}</div>`;
 }
 
 /** @param {{server: any, path: string}} props */

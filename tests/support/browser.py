@@ -198,7 +198,7 @@ class Browsing:
         page = page or self.page
         page.wait_for_selector("main h1")
         until(
-            page, "document.body.innerText.length > 100 && !document.querySelector('.loading, [aria-busy]')"
+            page, "document.querySelector('main [data-shown]') && !document.querySelector('.loading, [aria-busy]')"
         )
 
     def close(self) -> None:

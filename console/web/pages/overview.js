@@ -77,6 +77,9 @@ export function seriesSpan(span) {
   return { from: end - span.seconds * 1_000_000, points: 240 };
 }
 
+/** Return the p99 of a latency as the bound of its bucket. @param {any} one */
+const atMost = (one) => (one && one.p99_s !== null ? `≤ ${latency(one.p99_s)}` : '–');
+
 /** @param {{data: any, figures: any}} props */
 function Tiles({ data, figures }) {
   const { clients, latencies, disk, furthest_behind: behind } = data;
@@ -88,9 +91,9 @@ function Tiles({ data, figures }) {
     <div class="tile"><dt>Messages in</dt><dd>${rate(rates.publishes_per_s)}<span class="unit">/s</span></dd><dd class="note">${bytes(rates.bytes_in_per_s)}/s</dd></div>
     <div class="tile"><dt>Messages out</dt><dd>${rate(rates.deliveries_per_s)}<span class="unit">/s</span></dd><dd class="note">${bytes(rates.bytes_out_per_s)}/s</dd></div>
     <div class="tile"><dt>Clients</dt><dd>${count(rates.connected ?? clients.connected)}</dd><dd class="note">${count(clients.away)} away, ${count(clients.refused_total)} refused</dd></div>
-    <div class="tile"><dt>Acknowledgement p99</dt><dd>${ack ? `≤ ${latency(ack.p99_s)}` : '–'}</dd><dd class="note">${ack ? `p50 ≤ ${latency(ack.p50_s)}, longest ≤ ${latency(ack.max_s)}` : 'none in the last minute'}</dd></div>
-    <div class="tile"><dt>Flush p99</dt><dd>${latencies.flush ? `≤ ${latency(latencies.flush.p99_s)}` : '–'}</dd><dd class="note">${bytes(clients.submitted_bytes)} wait for the disk</dd></div>
-    <div class="tile"><dt>Delivery p99</dt><dd>${latencies.deliver ? `≤ ${latency(latencies.deliver.p99_s)}` : '–'}</dd><dd class="note">${bytes(clients.unsent_bytes)} unsent</dd></div>
+    <div class="tile"><dt>Acknowledgement p99</dt><dd>${atMost(ack)}</dd><dd class="note">${ack && ack.count ? `p50 ≤ ${latency(ack.p50_s)}, longest ≤ ${latency(ack.max_s)}` : 'none in the last minute'}</dd></div>
+    <div class="tile"><dt>Flush p99</dt><dd>${atMost(latencies.flush)}</dd><dd class="note">${bytes(clients.submitted_bytes)} wait for the disk</dd></div>
+    <div class="tile"><dt>Delivery p99</dt><dd>${atMost(latencies.deliver)}</dd><dd class="note">${bytes(clients.unsent_bytes)} unsent</dd></div>
     <div class="tile"><dt>Furthest behind</dt><dd>${behind ? (behind.lag_s === null ? count(behind.lag) : duration(behind.lag_s)) : '0 s'}</dd>
       <dd class="note">${behind ? html`<a class="clip" href=${href('/readers', { name: behind.name, log: behind.log, partition: behind.partition || null })}><${Name} text=${behind.name} clip /></a>` : 'all readers have read everything'}</dd></div>
     <div class="tile"><dt>Disk full</dt><dd>${full === null || full === undefined ? 'not filling' : full > 3.2e8 ? '> 10 years' : `in ${duration(full)}`}</dd>

@@ -19,6 +19,7 @@ STORED = Path(__file__).parent / "pictures"
 MADE = Path("build/pictures")
 WIDTHS = (360, 768, 1440)
 HEIGHT = 900
+STORE = "TIMESTONE_PICTURES" in os.environ
 SCALE = 4
 """Stored pictures are smaller by this."""
 MOST_DIFFERENCE = 7.0
@@ -41,7 +42,7 @@ def test_page_looks_as_it_did(look: Browsing, name: str, theme: str) -> None:
         picture.save(MADE / f"{name}-{width}-{theme}.png")
         small = picture.resize((width // SCALE, HEIGHT // SCALE), Image.Resampling.BOX)
         stored = STORED / f"{name}-{width}-{theme}.webp"
-        if os.environ.get("TIMESTONE_PICTURES"):
+        if STORE:
             STORED.mkdir(exist_ok=True)
             small.save(stored, quality=60)
             continue
