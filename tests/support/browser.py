@@ -84,6 +84,8 @@ class Server:
             "127.0.0.1:0",
             "--metrics-interval-ms",
             "1s",
+            "--console",
+            "none",
             "--log-level",
             "error",
         ]

@@ -78,8 +78,8 @@ export function Page({ me }) {
 /** @param {any} one */
 function session(one) {
   if (!one) return '';
-  return html`${one.keep_alive_s !== null && html`<dt>Keep alive</dt><dd>${duration(one.keep_alive_s)}</dd>`}${one.receive_maximum !== null && html`<dt>Receive maximum</dt><dd>${count(one.receive_maximum)}</dd>`}
-    ${one.has_will !== null && html`<dt>Will</dt><dd>${one.has_will ? html`<${Name} text=${one.will_topic ?? 'set'} />` : 'none'}</dd>`}${one.expiry_s !== null && html`<dt>Session kept</dt><dd>${one.expiry_s ? duration(one.expiry_s) : 'ends with the connection'}</dd>`}
+  return html`<dt>Receive maximum</dt><dd>${count(one.receive_maximum)}</dd>
+    <dt>Session kept</dt><dd>${one.expiry_s === null ? 'without an end' : one.expiry_s ? duration(one.expiry_s) : 'ends with the connection'}</dd>
     ${one.in_flight.length > 0 && html`<dt>In flight</dt><dd>packets ${one.in_flight.slice(0, 30).join(', ')}${one.in_flight.length > 30 ? ' …' : ''}</dd>`}`;
 }
 

@@ -5,7 +5,7 @@ import { changed, href, useRoute } from '../lib/router.js';
 import { bytes, count, duration, plural, short, visible } from '../lib/format.js';
 import { Banner, Command, Empty, Loaded, Meter, Name, PageHead, State, Time } from '../ui/parts.js';
 import { Table } from '../ui/table.js';
-import { Value } from '../ui/value.js';
+import { Preview, Value } from '../ui/value.js';
 
 /** Key of a dead letter in the URL. @param {any} row */
 const keyOf = (row) => `${row.log}/${row.partition}/${row.offset}`;
@@ -16,10 +16,10 @@ function Letter({ row, fields }) {
   return html`<aside aria-label="Dead letter"><section class="card"><header><h2>Dead letter</h2><span class="grow"></span><a href=${changed({ letter: null })}>Close</a></header><div class="body">
     <p><${State} kind="bad"><span class="break">${visible(row.reason)}</span><//></p>
     <dl class="facts section"><dt>Record</dt><dd><a href=${href('/records', { log: row.log, partition: row.partition || null, from: row.offset, order: 'oldest', at: row.offset })}>${row.log}-${row.partition}, offset ${count(row.offset)}</a></dd>
-      <dt>Topic</dt><dd><${Name} text=${row.topic} /></dd><dt>Received</dt><dd><${Time} us=${row.received_us} exact /></dd><dt>Same reason</dt><dd>${plural(row.same_shape, 'dead letter')}</dd></dl>
+      <dt>Topic</dt><dd><${Name} text=${row.topic} /></dd><dt>Received</dt><dd><${Time} us=${row.received_us} exact /></dd><dt>Same reason</dt><dd>${plural(row.same_reason, 'dead letter')}</dd></dl>
     <h3 class="section">Its bytes</h3>
-    ${row.value_hex === null ? html`<p class="muted">This login may not read values of this topic.</p>`
-      : html`<${Value} key=${keyOf(row)} value=${{ kind: row.value_text === null ? 'binary' : row.value_text === '' ? 'empty' : 'text', text: row.value_text ?? row.value_hex, is_cut: row.bytes > 1024 }} raw=${`records/${row.log}/${row.partition}/${row.offset}/raw`} size=${row.bytes} />`}
+    ${row.value === null ? html`<p class="muted">This login may not read values of this topic.</p>`
+      : html`<${Value} key=${keyOf(row)} value=${row.value} raw=${`records/${row.log}/${row.partition}/${row.offset}/raw`} size=${row.bytes} />`}
     ${expected.length > 0 && html`<h3 class="section">What a message should have</h3><dl class="facts">${expected.map(([name, type]) => html`<dt><code>${visible(name)}</code></dt><dd>${visible(type)}</dd>`)}</dl>`}
   </div></section></aside>`;
 }
@@ -44,7 +44,7 @@ function DeadLetters({ total }) {
             { label: 'Reason', className: 'name', cell: (/** @type {any} */ one) => html`<span class="clip" title=${visible(one.reason)}>${visible(one.reason)}</span>` },
             { label: 'Topic', className: 'name', priority: 2, cell: (/** @type {any} */ one) => html`<${Name} text=${one.topic} clip />` },
             { label: 'Size', number: true, priority: 2, cell: (/** @type {any} */ one) => bytes(one.bytes) },
-            { label: 'Bytes', className: 'value-cell', cell: (/** @type {any} */ one) => (one.value_hex === null ? html`<span class="muted">not allowed</span>` : html`<code class="clip">${one.value_text === null ? one.value_hex.slice(0, 64).replace(/../g, '$& ') : visible(one.value_text.slice(0, 120))}</code>`) },
+            { label: 'Bytes', className: 'value-cell', cell: (/** @type {any} */ one) => html`<${Preview} value=${one.value} hidden=${one.value === null} />` },
             { label: 'Record', number: true, priority: 3, cell: (/** @type {any} */ one) => html`<a href=${href('/records', { log: one.log, partition: one.partition || null, from: one.offset, order: 'oldest', at: one.offset })}>${count(one.offset)}</a>` },
           ]} />
           ${(data.next || params.has('after')) && html`<div class="table-foot"><span class="grow"></span>${params.has('after') && html`<a class="button small" href=${changed({ after: null, letter: null })}>First page</a>`}${data.next && html`<a class="button small" rel="next" href=${changed({ after: data.next, letter: null })}>Next page</a>`}</div>`}
@@ -79,9 +79,8 @@ export function Page() {
             { label: 'Lag', number: true, cell: (/** @type {any} */ row) => count(row.lag) }, { label: 'Lag in time', number: true, cell: (/** @type {any} */ row) => (row.lag === 0 ? '0 s' : duration(row.lag_s)) }]} />
             <div class="body"><dl class="facts">${Object.entries(data.closed_us).map(([minutes, us]) => html`<dt>${plural(Number(minutes), 'minute')}</dt><dd>windows closed up to <${Time} us=${us} /></dd>`)}</dl></div></section></div>
         <${DeadLetters} total=${dead} />
-        ${data.history.length > 0 && html`<div class="section"><h2>Batches</h2></div><${Table} caption="Last batches" rows=${data.history} keyOf=${(/** @type {any} */ row) => `${row.number} ${row.kind}`} columns=${[
-          { label: 'Batch', heading: true, cell: (/** @type {any} */ row) => count(row.number) }, { label: 'Kind', cell: (/** @type {any} */ row) => row.kind }, { label: 'Committed', cell: (/** @type {any} */ row) => html`<${Time} us=${row.time_us} />` },
-          { label: 'Records', number: true, cell: (/** @type {any} */ row) => count(row.records) }, { label: 'Took', number: true, cell: (/** @type {any} */ row) => duration(row.duration_s) }]} />`}
+        ${data.history.length > 0 && html`<div class="section"><h2>Commits of bronze</h2></div><${Table} caption="Last commits" rows=${data.history} keyOf=${(/** @type {any} */ row) => `${row.number} ${row.kind}`} columns=${[
+          { label: 'Batch', heading: true, cell: (/** @type {any} */ row) => count(row.number) }, { label: 'Kind', cell: (/** @type {any} */ row) => row.kind }, { label: 'Committed', cell: (/** @type {any} */ row) => html`<${Time} us=${row.time_us} />` },]} />`}
         <div class="section"><h2>Commands</h2></div><dl class="commands"><div><dt>Parse the dead letters again, with today's schema</dt><dd><${Command} text="timestone pipeline reprocess" /></dd></div>
           <div><dt>Windows with what came late</dt><dd><${Command} text="timestone pipeline backfill" /></dd></div></dl>`;
     }}<//>`;
