@@ -200,7 +200,8 @@ class Browsing:
         page = page or self.page
         page.wait_for_selector("main h1")
         until(
-            page, "document.querySelector('main [data-shown]') && !document.querySelector('.loading, [aria-busy]')"
+            page,
+            "document.querySelector('main [data-shown]') && !document.querySelector('.loading, [aria-busy]')",
         )
 
     def close(self) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+import timestone
+from tests.cli.processes import timestone as run_command
 from tests.console.browser.conftest import message, value
 from tests.support.browser import Browsing, Console, Publisher, Server, browsing, publish_all, until
 from tests.support.waiting import wait_for
@@ -25,6 +27,28 @@ def test_client_that_floods_is_two_keys_away(look: Browsing) -> None:
     page.keyboard.press("Enter")
     page.get_by_role("heading", level=1, name="press-flood").wait_for()
     page.locator(".tile", has_text="Messages in").wait_for()
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_newest_dead_letter_shows_its_bytes_and_the_reason(tmp_path: Path, browser: Any) -> None:
+    store, settings = tmp_path / "data", tmp_path / "pipeline.toml"
+    with timestone.open(store) as opened:
+        opened.log("mqtt").append(b'{"device": 7', topic="plant/a")
+        opened.log("mqtt").append(b"\xff\xfe\x00broken", topic="plant/b")
+    settings.write_text('[source]\npath = "data"\n[tables]\npath = "tables"\n')
+    done = run_command("pipeline", "run", "--once", "--config", str(settings), cwd=tmp_path, timeout_s=500)
+    assert done.returncode == 0, done.stderr
+    with Console(store, "--pipeline", str(settings)) as console, browsing(browser, console) as look:
+        page = look.open("/")
+        page.keyboard.press("g")
+        page.keyboard.press("p")
+        letters = page.get_by_role("region", name="Table: Dead letters, the newest first")
+        letters.locator("tbody a").first.click()
+        detail = page.get_by_role("complementary", name="Dead letter")
+        detail.get_by_text("not the JSON that was expected").wait_for()
+        detail.get_by_role("button", name="Bytes").click()
+        detail.get_by_text("000000  ff fe 00 62 72 6f 6b 65").wait_for()
 
 
 @pytest.fixture
