@@ -1,6 +1,7 @@
 """Source, sink and pipeline under `spark-submit` on a cluster: nothing relies on the driver's process or folder."""
 
 import json
+import os
 import secrets
 import shutil
 from pathlib import Path
@@ -14,7 +15,7 @@ from tests.cli.processes import timestone as command
 from tests.support.buckets import upload_store
 from tests.support.plant import LOG, Plant, message
 from tests.support.s3_server import BUCKET, S3Server
-from tests.support.spark_cluster import StandaloneCluster, can_hide
+from tests.support.spark_cluster import StandaloneCluster, can_hide, other_users
 from timestone_pipeline import PipelineConfig, SourceConfig, TablesConfig, open_tables, status
 from timestone_tiering.buckets.bucket_url import open_bucket
 from timestone_tiering.operations.restore import restore_store
@@ -98,7 +99,8 @@ spark = spark_session("cluster")
 records = spark.read.format("timestone").option("minPartitions", 8).load(log)
 rows = records.select("offset").collect()
 program = driver + "/submitted.py"
-seen = spark.sparkContext.parallelize(range(8), 8).map(lambda _: f"{os.getcwd()} {os.path.exists(program)}")
+place = lambda _: f"{os.getcwd()} {os.path.exists(program)} {os.getuid()}"
+seen = spark.sparkContext.parallelize(range(8), 8).map(place)
 found = {"offsets": sorted(row["offset"] for row in rows), "at": sorted(set(seen.collect()))}
 found["code"] = main(["pipeline", *sys.argv[3:]])
 Path("found.json").write_text(json.dumps(found))
@@ -109,7 +111,8 @@ Path("found.json").write_text(json.dumps(found))
 def test_a_cluster_without_a_shared_folder_works_on_log_and_tables_in_a_bucket(
     s3: S3Server, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The store is gone: only the bucket is left. A restored one gives the same tables, row for row."""
+    """The store is gone: only the bucket is left. A restored one gives the same tables, row for row. The workers are
+    other users than the driver and each other, where this one may start them."""
     for name, value in s3.environment.items():
         monkeypatch.setenv(name, value)
     log, tables = (f"s3://{BUCKET}/{secrets.token_hex(4)}/{name}" for name in ("log", "tables"))
@@ -129,16 +132,18 @@ def test_a_cluster_without_a_shared_folder_works_on_log_and_tables_in_a_bucket(
     (driver / "pipeline.toml").write_text(file)
     (tmp_path / "cluster").mkdir()
     conf = {f"spark.executorEnv.{name}": value for name, value in s3.environment.items()}
-    with StandaloneCluster(tmp_path / "cluster", hidden=driver) as cluster:
+    users = other_users()
+    with StandaloneCluster(tmp_path / "cluster", hidden=driver, users=users) as cluster:
         program = driver / "submitted.py"
         done = cluster.submit(
             program, log, str(driver), "run", "--once", "--final", timeout_s=1200, conf=conf
         )
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads((driver / "found.json").read_text())
-    assert (found["code"], found["offsets"]) == (0, list(range(401)))
+    assert (found["code"], found["offsets"]) == (0, list(range(401))), done.stderr[-3000:]
     assert [at.split("/cluster/")[1].split("/")[0] for at in found["at"]] == ["worker-0", "worker-1"]
     assert {at.split()[1] for at in found["at"]} == {str(not can_hide())}
+    assert len({at.split()[2] for at in found["at"]} - {str(os.getuid())}) == len(users)
     assert sorted(one.name.partition("-")[0] for one in driver.iterdir()) == [
         "found.json",
         "pipeline",

@@ -1,6 +1,7 @@
 """A standalone Spark cluster on this machine: a master and workers as separate processes, on loopback."""
 
 import os
+import pwd
 import shutil
 import signal
 import socket
@@ -67,14 +68,24 @@ def can_hide() -> bool:
     )
 
 
+def other_users() -> tuple[str, ...]:
+    """Return two users for workers; none if this user cannot start their processes in a view of their own."""
+    if os.getuid() or not can_hide() or shutil.which("setpriv") is None:
+        return ()
+    return tuple(name for name in ("nobody", "daemon") if name in {one.pw_name for one in pwd.getpwall()})
+
+
 class StandaloneCluster:
     """A master and `workers` workers of one core each, while the block is active."""
 
-    def __init__(self, root: Path, *, workers: int = 2, hidden: Path | None = None) -> None:
+    def __init__(
+        self, root: Path, *, workers: int = 2, hidden: Path | None = None, users: Sequence[str] = ()
+    ) -> None:
         """root: an empty folder for their files; `worker-0` and so on get their executors' folders. hidden: a folder
         that workers do not see, and neither that of each other, as on machines of their own; where that takes rights
-        that this user does not have, they see them."""
+        that this user does not have, they see them. users: of the workers, in turn; needs `hidden`."""
         self.root = root
+        self._users = users
         self._hidden = hidden
         self._workers = workers
         self._running: list[subprocess.Popen[bytes]] = []
@@ -94,7 +105,8 @@ class StandaloneCluster:
             for number in range(self._workers):
                 own = self.root / f"worker-{number}"
                 work = ["--cores", "1", "--memory", "600m", "--work-dir", str(own)]
-                self._start("worker.Worker", *address, *work, self.url, before=self._hiding(own))
+                user = self._users[number % len(self._users)] if self._users else None
+                self._start("worker.Worker", *address, *work, self.url, before=self._hiding(own, user))
         except BaseException:
             self._end()
             raise
@@ -126,15 +138,22 @@ class StandaloneCluster:
         words = ("--master", self.url, *given, str(program), *words)
         return spark_submit(words, self.environment, cwd=program.parent, timeout_s=timeout_s)
 
-    def _hiding(self, own: Path) -> list[str]:
-        """The beginning of a command that sees `own`, and neither what is hidden nor the folders of other workers."""
+    def _hiding(self, own: Path, user: str | None) -> list[str]:
+        """The beginning of a command that sees `own`, and neither what is hidden nor the folders of other workers; as
+        another user, with `user`."""
         if self._hidden is None or not can_hide():
             return []
         folders = [self.root / f"worker-{number}" for number in range(self._workers)]
         for folder in folders:
             folder.mkdir(exist_ok=True)
         mounts = [f"mount -t tmpfs none '{one}'" for one in (self._hidden, *folders) if one != own]
-        return ["unshare", "--mount", "sh", "-c", " && ".join([*mounts, 'exec "$@"']), "sh"]
+        become: list[str] = []
+        if user is not None:
+            there = pwd.getpwnam(user)
+            os.chown(own, there.pw_uid, there.pw_gid)
+            mounts += _opened([Path(sys.base_prefix), self.root / "java", own])
+            become = ["setpriv", f"--reuid={there.pw_uid}", f"--regid={there.pw_gid}", "--clear-groups"]
+        return ["unshare", "--mount", "sh", "-c", " && ".join([*mounts, 'exec "$@"']), "sh", *become]
 
     def _start(self, name: str, *words: str, before: Sequence[str] = ()) -> None:
         with (self.root / "cluster.log").open("ab") as log:
@@ -175,3 +194,17 @@ class StandaloneCluster:
                     pass
                 one.wait()
         self._ended.close()
+
+
+def _opened(needed: Sequence[Path]) -> list[str]:
+    """Commands by which folders below one that is closed to other users, such as /root, can be reached, alone."""
+    mounts = ["mount -t tmpfs none /mnt"]
+    closed = {one: [up for up in one.parents if not up.stat().st_mode & 0o001] for one in needed}
+    for number, one in enumerate(needed):
+        mounts += [f"mkdir /mnt/{number}", f"mount --bind '{one}' /mnt/{number}"]
+    for up in sorted({ups[-1] for ups in closed.values() if ups}):  # the outermost
+        mounts.append(f"mount -t tmpfs -o mode=755 none '{up}'")
+    for number, one in enumerate(needed):
+        if closed[one]:
+            mounts += [f"mkdir -p '{one}'", f"mount --bind /mnt/{number} '{one}'"]
+    return mounts
