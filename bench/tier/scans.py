@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import obstore
-from pyspark.core.files import SparkFiles
 
-from pyspark_timestone.reading.store_view import FETCHED
+from pyspark_timestone.reading.store_view import fetched_folder
 from pyspark_timestone.session import spark_session
 
 from .uploads import LOG, RECORD_BYTES, Uploads, client
@@ -46,7 +45,7 @@ class Scans:
     def log(self) -> float:
         """With all segments fetched, as the first scan of an application does."""
         # With master `local` the tasks have the driver's folder.
-        shutil.rmtree(Path(SparkFiles.getRootDirectory(), FETCHED), ignore_errors=True)
+        shutil.rmtree(fetched_folder(), ignore_errors=True)
         return self.log_again()
 
     def log_again(self) -> float:

@@ -15,9 +15,6 @@ from pyspark_timestone.options.read_options import ReadOptions
 from pyspark_timestone.options.selection import Selection
 from timestone import LogView, StoreView
 
-FETCHED = "timestone-bucket"
-"""Folder with what the tasks of an application have fetched, in Spark's folder for files of the application."""
-
 
 @dataclass(frozen=True, slots=True)
 class ChosenLogs:
@@ -38,13 +35,18 @@ def source_view(options: ReadOptions) -> StoreView:
     return timestone_tiering.view_with_tail(options.path, options.tail, shared=shared)
 
 
+def fetched_folder() -> Path:
+    """Return where the tasks of this application keep what they have fetched: in the folder of Spark for its files."""
+    return Path(SparkFiles.getRootDirectory()).absolute() / "timestone-bucket"
+
+
 def _folder_of_tasks() -> Path | None:
     """Return a folder that all tasks of an application share on one machine, and Spark removes with it: each segment is
     fetched once. None outside of a task, and where it cannot be written."""
     if not SparkFiles._is_running_on_worker:
         return None
-    root = Path(SparkFiles.getRootDirectory()).absolute()
-    return root / FETCHED if os.access(root, os.W_OK) else None
+    folder = fetched_folder()
+    return folder if os.access(folder.parent, os.W_OK) else None
 
 
 @contextmanager
