@@ -60,5 +60,5 @@ def test_ping_pong_times_each_message(tmp_path: Path, qos: int, rate: float | No
     with MqttProcess(tmp_path) as server:
         figures = run_scenario(scenario, target_of(server)).figures
     assert figures["delivery_p50_us"] <= figures["delivery_max_us"]
-    assert (figures["ack_p50_us"] >= figures["delivery_p50_us"]) == (qos > 0)
+    assert ("ack_p50_us" in figures) == (qos > 0)
     assert rate is None or figures["per_s"] < 1.1 * rate
