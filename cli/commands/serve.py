@@ -153,7 +153,11 @@ def command(config: Path | None, **given: Any) -> None:
     page = None if own.metrics_address is None else MetricsPage(collection, *own.metrics_address)
     pages = ConsoleService.of(own, *console, running)
     # The figures first, so that they end last: they have what clients did until the end.
-    figures = [Figures(collection, own.metrics_interval_ms)] if own.metrics_interval_ms else []
+    figures = (
+        [Figures(collection, own.metrics_interval_ms, own.metrics_client_count)]
+        if own.metrics_interval_ms
+        else []
+    )
     control = ControlService(store, [*running, *tiers], figures[0].record_action if figures else None)
     services: list[Service] = [*figures, *tiers, *running, *([] if page is None else [page]), control, *pages]
     server = Server(store, services, stop_timeout_s=own.stop_timeout_ms / 1000)

@@ -1,5 +1,5 @@
-"""Log of the server's own figures: a sample of all metrics at each interval, and the connections of clients that began
-and ended.
+"""Log of the server's own figures: a sample of all metrics at each interval, the connections of clients that began and
+ended, and each minute the traffic of connections.
 
 Both logs are ordinary ones with a retention, written at level `written`. What cannot be written is left out and
 counted: nothing else waits for it."""
@@ -9,22 +9,27 @@ import logging
 import platform
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, ClassVar
 
 from timestone.commit.submission import Submission
 from timestone.config import DAY_MS, MIB, Ack, Compression, LogConfig
 from timestone.errors import TimestoneError
-from timestone.fronts import Reporting
+from timestone.fronts import Administered, Reporting
 from timestone.log import Log
 from timestone.metrics.records import (
     ACTION,
     ACTIONS_TOPIC,
     EVENT_TOPICS,
     EVENTS_LOG,
+    HOUR,
+    HOUR_TOPIC,
     METRICS_LOG,
     METRICS_TOPIC,
+    TRAFFIC,
+    TRAFFIC_TOPIC,
     encode_event,
     encode_sample,
     sample_of,
@@ -32,12 +37,19 @@ from timestone.metrics.records import (
 from timestone.record import FLAG_QOS_SHIFT
 from timestone.writing.write_batch import WriteBatch
 
+from .client_traffic import ClientTraffic
 from .collection import Collection
+from .hours import Hours
 
 EVENTS_S = 1.0
 """Time for which events are collected before they are written together."""
 EVENT_COUNT = 100
 """Most events of a kind that are written singly in that time; the others are added up in one record."""
+TRAFFIC_S = 60.0
+"""Time between two looks at the traffic of connections; with short intervals that of `TRAFFIC_SAMPLES` samples."""
+TRAFFIC_SAMPLES = 6
+_TRAFFIC_STEP = 200
+"""Connections whose records are written together."""
 _LOGS = {
     name: LogConfig(
         segment_bytes=32 * MIB,
@@ -56,27 +68,30 @@ _log = logging.getLogger("timestone.metrics")
 class Events:
     """Events of one kind that are not written yet."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, encode: Callable[[Mapping[str, Any]], bytes]) -> None:
+        """encode: returns facts as the payload of a record."""
+        self._encode = encode
         self._payloads: list[bytes] = []
         self._others: Counter[str] = Counter()
-        """Sum of the counts of further events, with their number as `connections`."""
+        """Sum of the counts of further events."""
+        self._numbers: list[int] = []
+        """Connections of further events."""
 
-    def add(self, facts: Mapping[str, Any], time_us: int, node: str) -> None:
+    def add(self, facts: Mapping[str, Any]) -> None:
         """Add an event of one connection."""
         if len(self._payloads) < EVENT_COUNT:
-            one = {**facts, "connections": 1}
-            self._payloads.append(encode_event(self._name, one, time_us=time_us, node=node))
+            self._payloads.append(self._encode({**facts, "connections": 1}))
             return
-        self._others.update({"connections": 1, **facts.get("counts", {})})
+        self._numbers.append(facts["connection"])
+        self._others.update(facts.get("counts", {}))
 
-    def take(self, time_us: int, node: str) -> list[bytes]:
+    def take(self) -> list[bytes]:
         """Return the payloads of records for what was added, and forget it."""
-        payloads, others = self._payloads, self._others
-        self._payloads, self._others = [], Counter()
-        if others:
-            facts = {"connections": others.pop("connections"), "counts": dict(others)}
-            payloads.append(encode_event(self._name, facts, time_us=time_us, node=node))
+        payloads, numbers, others = self._payloads, self._numbers, self._others
+        self._payloads, self._numbers, self._others = [], [], Counter()
+        if numbers:
+            facts = {"connections": len(numbers), "numbers": numbers, "counts": dict(others)}
+            payloads.append(self._encode(facts))
         return payloads
 
 
@@ -85,14 +100,17 @@ class Figures:
 
     name: ClassVar[str] = "figures"
 
-    def __init__(self, collection: Collection, interval_ms: int) -> None:
+    def __init__(self, collection: Collection, interval_ms: int, client_count: int = 0) -> None:
+        """client_count: most connections whose traffic is recorded at a time."""
         self._collection = collection
         self._interval_ms = interval_ms
         self._started_us = time.time_ns() // 1000
         self._node = platform.node()
         self._logs: dict[str, Log] = {}
-        self._events = {name: Events(name) for name in EVENT_TOPICS}
-        self._sampling: asyncio.Task[None] | None = None
+        self._events = {name: Events(partial(self._encode, name)) for name in EVENT_TOPICS}
+        self._traffic = ClientTraffic(client_count)
+        self._hours = Hours()
+        self._tasks: list[asyncio.Task[None]] = []
         self._flush: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
@@ -108,22 +126,28 @@ class Figures:
         for part in self._collection.parts:
             if isinstance(part, Reporting):
                 part.report_to(self.note)
-        self._sampling = asyncio.get_running_loop().create_task(self._run())
+        interval_s = self._interval_ms / 1000
+        self._repeat(self._sample, interval_s)
+        if self._traffic.count:
+            self._repeat(self._record_traffic, min(TRAFFIC_S, TRAFFIC_SAMPLES * interval_s))
 
     async def stop(self) -> None:
         """Write the rest: what has ended by now, and the final metrics."""
-        if self._sampling is None:
+        if not self._tasks:
             return
-        self._sampling.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._sampling
+        for task in self._tasks:
+            task.cancel()
+        for task in self._tasks:
+            with suppress(asyncio.CancelledError):
+                await task
         self._write_events()
         await self._sample()
+        self._write_hour(self._hours.take())
         self._collection.watch.stop()
 
     def note(self, event: str, facts: Mapping[str, Any]) -> None:
         """Add an event; it is written within a second."""
-        self._events[event].add(facts, time.time_ns() // 1000, self._node)
+        self._events[event].add(facts)
         if self._flush is None:
             self._flush = asyncio.get_running_loop().call_later(EVENTS_S, self._write_events)
 
@@ -132,7 +156,7 @@ class Figures:
         log = self._logs.get(EVENTS_LOG)
         if log is None:
             return False
-        payload = encode_event(ACTION, facts, time_us=time.time_ns() // 1000, node=self._node)
+        payload = self._encode(ACTION, facts)
         try:
             await asyncio.to_thread(log.append, payload, topic=ACTIONS_TOPIC, ack=Ack.WRITTEN)
         except (OSError, TimestoneError) as error:
@@ -140,13 +164,28 @@ class Figures:
             return False
         return True
 
-    async def _run(self) -> None:
-        loop = asyncio.get_running_loop()
-        due_s = loop.time()
-        while True:
-            due_s = max(due_s + self._interval_ms / 1000, loop.time())  # none is made up for
-            await asyncio.sleep(due_s - loop.time())
-            await self._sample()
+    def _encode(self, event: str, facts: Mapping[str, Any]) -> bytes:
+        facts = {"started_us": self._started_us, **facts}
+        return encode_event(event, facts, time_us=time.time_ns() // 1000, node=self._node)
+
+    def _repeat(self, work: Callable[[], Awaitable[None]], interval_s: float) -> None:
+        async def run() -> None:
+            loop = asyncio.get_running_loop()
+            due_s = loop.time()
+            while True:
+                due_s = max(due_s + interval_s, loop.time())  # none is made up for
+                await asyncio.sleep(due_s - loop.time())
+                await work()
+
+        self._tasks.append(asyncio.get_running_loop().create_task(run()))
+
+    async def _record_traffic(self) -> None:
+        rows = await self._traffic.rows(
+            [part for part in self._collection.parts if isinstance(part, Administered)]
+        )
+        for first in range(0, len(rows), _TRAFFIC_STEP):
+            step = map(partial(self._encode, TRAFFIC), rows[first : first + _TRAFFIC_STEP])
+            self._write(EVENTS_LOG, TRAFFIC_TOPIC, await asyncio.to_thread(list, step))
 
     async def _sample(self) -> None:
         metrics = await self._collection.metrics()
@@ -162,13 +201,18 @@ class Figures:
             )
         )
         self._write(METRICS_LOG, METRICS_TOPIC, [payload])
+        self._write_hour(self._hours.add(metrics, time.time_ns() // 1000))
+
+    def _write_hour(self, facts: Mapping[str, Any] | None) -> None:
+        if facts is not None:
+            self._write(EVENTS_LOG, HOUR_TOPIC, [self._encode(HOUR, facts)])
 
     def _write_events(self) -> None:
         if self._flush is not None:
             self._flush.cancel()
             self._flush = None
         for name, events in self._events.items():
-            if payloads := events.take(time.time_ns() // 1000, self._node):
+            if payloads := events.take():
                 self._write(EVENTS_LOG, EVENT_TOPICS[name], payloads)
 
     def _write(self, name: str, topic: str, payloads: list[bytes]) -> None:

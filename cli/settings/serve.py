@@ -57,6 +57,12 @@ class ServeSettings(Declared):
         low=0,
         high=3_600_000,
     )
+    metrics_client_count: int = setting(
+        200,
+        "most connections whose counts are recorded each minute: first those in trouble, then the busiest",
+        low=0,
+        high=1_000_000,
+    )
     stop_timeout_ms: int = setting(10_000, "time for a front to stop before it is abandoned", low=1)
 
     def __post_init__(self) -> None:

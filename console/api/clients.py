@@ -7,18 +7,30 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from timestone.errors import CorruptRecord, OffsetOutOfRange, UnknownLog
-from timestone.metrics.records import EVENTS_LOG, decode_event
+from timestone.metrics.records import (
+    ACTIONS_TOPIC,
+    EVENT_TOPICS,
+    EVENTS_LOG,
+    HOUR,
+    HOUR_TOPIC,
+    TRAFFIC,
+    TRAFFIC_TOPIC,
+    decode_event,
+)
+from timestone.reading.topic_mask import TopicMask
 from timestone.view import LogView
 
 from ..http.sessions import Session
 from ..problems import NoServer, Problem
 from ..reading.client_table import COUNTERS, Row
 from ..reading.reader_lags import time_at
+from ..reading.record_search import SEARCH_S
 from ..sources import Sources
 
 PAGE_MOST = 500
 _COUNTER_OF = {rate: counter for counter, rate in COUNTERS.items()}
-_EVENTS_EXAMINED = 50_000
+_EVENTS_STEP = 4096
+_READ_BYTES = 4 << 20
 Text = Annotated[str, msgspec.Meta(max_length=1000)]
 Order = Literal[
     "messages",
@@ -285,14 +297,17 @@ def events_where(
     except UnknownLog:
         return Events(events=[], next=None)
     at = log.end_offset if before is None else max(log.start_offset, min(before, log.end_offset))
+    until_s = time.monotonic() + SEARCH_S
+    # Traffic of connections and gauges of hours are many, and asked for by name only.
+    figures = {TRAFFIC: TRAFFIC_TOPIC, HOUR: HOUR_TOPIC}
+    topics = [figures[event]] if event in figures else [*EVENT_TOPICS.values(), ACTIONS_TOPIC]
+    choice = TopicMask(log.topics, topics)
     found: list[EventRow] = []
-    examined = 0
     # A client id is JSON in the payload; this rules out nearly all records without decoding them.
     part = msgspec.json.encode(client[:1000]) if client is not None and client.isascii() else None
-    while at > log.start_offset and len(found) < limit and examined < _EVENTS_EXAMINED:
-        first = max(log.start_offset, at - 1000)
-        step = list(_step(log, first, at, part))
-        examined += at - first
+    while at > log.start_offset and len(found) < limit and time.monotonic() < until_s:
+        first = max(log.start_offset, at - _EVENTS_STEP)
+        step = list(_step(log, choice, first, at, part))
         at = first
         for row in reversed(step):
             if client is not None and row.client != client[:1000]:
@@ -307,12 +322,14 @@ def events_where(
     return Events(events=found, next=at if at > log.start_offset else None, is_complete=is_complete)
 
 
-def _step(log: LogView, first: int, end: int, part: bytes | None) -> Any:
+def _step(log: LogView, choice: TopicMask, first: int, end: int, part: bytes | None) -> Any:
     """Yield the events of the offsets [first, end)."""
     at = first
     while at < end:
         try:
-            batch = log.read(at, max_records=end - at)
+            batch = log.read_matching(
+                at, choice, max_records=end - at, max_bytes=_READ_BYTES, max_scan=end - at
+            )
         except CorruptRecord as error:
             at = error.next_offset
             continue

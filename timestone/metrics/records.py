@@ -19,6 +19,10 @@ EVENT_TOPICS = {name: f"{SERVER_ROOT}/events/{name}" for name in ("connected", "
 """Topic of each kind of event. No topic names a client: a topic is kept for as long as its log."""
 ACTION, ACTIONS_TOPIC = "action", f"{SERVER_ROOT}/actions"
 """Event of what an operator has the server do, before it is done and how it ended; and its topic."""
+TRAFFIC, TRAFFIC_TOPIC = "traffic", f"{SERVER_ROOT}/clients/traffic"
+"""Event with the counts of a connection so far, each minute; and its topic."""
+HOUR, HOUR_TOPIC = "hour", f"{SERVER_ROOT}/hour"
+"""Event with minimum, mean and maximum of each gauge in an hour; and its topic."""
 SAMPLE_DDL = (
     "schema int, time_us bigint, started_us bigint, node string, interval_ms bigint, values map<string,double>, "
     "histograms map<string,struct<counts:array<bigint>,sum_seconds:double>>"
@@ -26,7 +30,9 @@ SAMPLE_DDL = (
 EVENT_DDL = (
     "schema int, time_us bigint, node string, event string, connections bigint, connection bigint, client string, "
     "user string, address string, transport string, mqtt string, connected_us bigint, session_resumed boolean, "
-    "reason string, counts map<string,bigint>"
+    "reason string, counts map<string,bigint>, started_us bigint, numbers array<bigint>, idle_s bigint, "
+    "lag bigint, unsent_bytes bigint, submitted_bytes bigint, held array<string>, trouble array<string>, "
+    "left_out bigint, from_us bigint, samples bigint, gauges map<string,struct<min:double,mean:double,max:double>>"
 )
 """Both as schemas of Spark SQL, for `from_json`."""
 _TEXT_MOST = 1000

@@ -1,6 +1,7 @@
 """What a server records about itself agrees with what its clients counted."""
 
 import asyncio
+import contextlib
 import sys
 from collections import Counter
 from pathlib import Path
@@ -15,7 +16,15 @@ from tests.cli.processes import Running
 from tests.cli.processes import timestone as command
 from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_server import mqtt_server
-from timestone.metrics.records import EVENTS_LOG, METRICS_LOG, Sample, decode_event, decode_sample
+from tests.support.waiting import wait_for
+from timestone.metrics.records import (
+    EVENTS_LOG,
+    METRICS_LOG,
+    Sample,
+    decode_event,
+    decode_sample,
+    encode_event,
+)
 from timestone_cli.server.collection import Collection
 from timestone_cli.server.figures import EVENT_COUNT, Events, Figures
 
@@ -24,6 +33,7 @@ CLIENTS = 12
 
 def serve(directory: Path, *words: str) -> tuple[Running, tuple[str, int]]:
     ready = directory / "ready.json"
+    ready.unlink(missing_ok=True)  # of a server that was killed
     options = ["--data", "data", "--mqtt", "127.0.0.1:0", "--ready-file", str(ready), *words]
     running = Running("serve", *options, cwd=directory)
     host, _, port = running.wait_for_json(ready)["fronts"]["mqtt"]["address"].rpartition(":")
@@ -76,7 +86,7 @@ def test_final_counts_of_connections_and_of_samples_equal_what_clients_counted_o
             found[one["client"]] += one["counts"]["publishes_received"] + one["counts"]["deliveries_sent"]
     assert found == counted
     kinds = Counter(one["event"] for one in events)
-    assert kinds == {"connected": 2 * (CLIENTS + 1), "disconnected": 2 * (CLIENTS + 1)}
+    assert kinds == {"connected": 2 * (CLIENTS + 1), "disconnected": 2 * (CLIENTS + 1), "hour": 2}
     published = counted.total() - counted["reader"]
     samples = last_samples(tmp_path)
     assert len(samples) == 2
@@ -139,27 +149,83 @@ def test_without_an_interval_nothing_is_recorded(tmp_path: Path) -> None:
 
 
 def test_events_beyond_the_limit_are_added_up() -> None:
-    events = Events("disconnected")
+    events = Events(lambda facts: encode_event("disconnected", facts, time_us=1, node="n"))
     for number in range(EVENT_COUNT + 50):
-        events.add({"client": f"c{number}", "counts": {"publishes_received": number}}, number, "n")
-    found = [decode_event(one) for one in events.take(1, "n")]
+        counts = {"publishes_received": number}
+        events.add({"client": f"c{number}", "connection": number, "counts": counts})
+    found = [decode_event(one) for one in events.take()]
     assert len(found) == EVENT_COUNT + 1 and "client" not in found[-1]
     assert sum(one["connections"] for one in found) == EVENT_COUNT + 50
     assert sum(one["counts"]["publishes_received"] for one in found) == sum(range(EVENT_COUNT + 50))
-    assert events.take(1, "n") == []
+    assert found[-1]["numbers"] == list(range(EVENT_COUNT, EVENT_COUNT + 50))
+    assert events.take() == []
+
+
+def last_counts(directory: Path) -> Counter[str]:
+    """Return the counts of all connections as docs/formats/metrics.md tells to add them up."""
+    open_: dict[tuple[int, int], Any] = {}
+    total: Counter[str] = Counter()
+    ended: set[tuple[int, int]] = set()
+    for one in map(decode_event, payloads(directory, EVENTS_LOG)):
+        if one["event"] == "traffic":
+            open_[one["started_us"], one["connection"]] = one["counts"]
+        elif one["event"] == "disconnected":
+            total.update(one["counts"])
+            ended |= {(one["started_us"], number) for number in one.get("numbers", [one.get("connection")])}
+    for key in open_.keys() - ended:
+        total.update(open_[key])
+    return total
+
+
+@pytest.mark.slow
+def test_traffic_and_final_counts_equal_what_clients_counted_also_after_a_kill(tmp_path: Path) -> None:
+    """The check of a server's own records from outside: connections that are open, have ended, and are cut off."""
+    options = ("--metrics-interval-ms", "100ms", "--metrics-client-count", "1000")
+    running, address = serve(tmp_path, *options)
+    published = 0
+    with running, contextlib.ExitStack() as stack, Client(address, Connect("all", level=MQTT_5)) as reader:
+        reader.subscribe([Request("#", 0)])
+        for number in range(50):
+            client = Client(address, Connect(f"device-{number}", level=MQTT_5))
+            stack.enter_context(client)
+            for count in range(number + 1):
+                client.publish(Publish("site/1", b"x", count % 3))
+            client.flush()
+            published += number + 1
+            if number % 5 == 0:  # another connection of the same client
+                stack.pop_all().close()
+        assert all(reader.receive(60) is not None for _ in range(published))
+        figures = {"publishes_received": published, "deliveries_sent": published}
+        wait_for(lambda: figures.items() <= last_counts(tmp_path).items())
+        rows = [one for one in map(decode_event, payloads(tmp_path, EVENTS_LOG)) if one["event"] == "traffic"]
+        assert all(one["left_out"] == 0 for one in rows) and len(rows) >= 4
+        running.process.kill()
+        running.process.wait()
+    assert figures.items() <= last_counts(tmp_path).items()
+    running, address = serve(tmp_path, *options)  # connection numbers begin again
+    with running:
+        with Client(address, Connect("device-0", level=MQTT_5)) as client:
+            client.publish(Publish("site/1", b"x", 1))
+            client.flush()
+        assert running.stop()[0] == 0
+    assert last_counts(tmp_path)["publishes_received"] == published + 1
+    hours = [one for one in map(decode_event, payloads(tmp_path, EVENTS_LOG)) if one["event"] == "hour"]
+    assert hours and all(
+        one["min"] <= one["mean"] <= one["max"] for hour in hours for one in hour["gauges"].values()
+    )
 
 
 def test_a_full_disk_leaves_samples_out_and_counts_them(tmp_path: Path) -> None:
     async def run(collection: Collection) -> None:
         figures = Figures(collection, 3_600_000)
         await figures.start()
-        figures.note("connected", {"client": "one"})
+        figures.note("connected", {"client": "one", "connection": 1})
         await figures.stop()
 
     with timestone.open(tmp_path / "data", min_free_bytes=1 << 62) as store:
         collection = Collection(store, [])
         asyncio.run(run(collection))
-    assert collection.skipped == 2
+    assert collection.skipped == 3
     with timestone.view(tmp_path / "data") as view:
         assert [view.log(*one).end_offset for one in view.log_names(server=True)] == [0, 0]
 

@@ -4,7 +4,15 @@ import timestone
 from tests.support.console_client import Console
 from tests.support.control_server import controlled_server
 from tests.support.paho_client import PahoClient
-from timestone.metrics.records import EVENT_TOPICS, EVENTS_LOG, encode_event
+from timestone.metrics.records import (
+    EVENT_TOPICS,
+    EVENTS_LOG,
+    HOUR,
+    HOUR_TOPIC,
+    TRAFFIC,
+    TRAFFIC_TOPIC,
+    encode_event,
+)
 
 
 def test_clients_are_searched_and_sorted(tmp_path: Path) -> None:
@@ -49,3 +57,16 @@ def test_events_of_a_client_are_found_among_others(tmp_path: Path) -> None:
         rest = console.get("client/events", id="pump", before=found["next"])
         assert [row["time_us"] for row in rest["events"]] == [10, 0] and rest["next"] is None
         assert len(console.get("client/events", id=hostile)["events"]) == 5
+
+
+def test_traffic_and_hours_are_among_events_only_when_asked_for(tmp_path: Path) -> None:
+    with timestone.open(tmp_path / "data") as store:
+        log = store.log(EVENTS_LOG)
+        topics = {"connected": EVENT_TOPICS["connected"], TRAFFIC: TRAFFIC_TOPIC, HOUR: HOUR_TOPIC}
+        for number, (event, topic) in enumerate(topics.items()):
+            log.append(encode_event(event, {"client": "pump"}, time_us=number, node="n"), topic=topic)
+    with Console(tmp_path / "data") as console:
+        assert [one["event"] for one in console.get("events")["events"]] == ["connected"]
+        assert [one["event"] for one in console.get("client/events", id="pump")["events"]] == ["connected"]
+        for event in (TRAFFIC, HOUR):
+            assert [one["event"] for one in console.get("events", event=event)["events"]] == [event]
