@@ -5,6 +5,7 @@ settings. Also `python -m timestone_bench.peers`.
 """
 
 import contextlib
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -106,7 +107,7 @@ MATCHES = {
 """The matches by name."""
 
 
-@click.command(cls=Command, epilog=f"Matches: {', '.join(MATCHES)}.\n")
+@click.command(cls=Command, epilog=textwrap.fill(f"Matches: {', '.join(MATCHES)}.", 80) + "\n")
 @click.argument(
     "names", nargs=-1, metavar="[MATCH]...", type=click.Choice(list(MATCHES)), help="All without any."
 )
