@@ -15,6 +15,8 @@ from timestone.writing.write_batch import WriteBatch
 
 _COLUMNS = ("value", "topic", "key", "headers", "flags")
 _RECORD_BYTES_MAX = 0xFFFF_FFFF
+_NULLS_MAX = 65_536
+"""Records in a batch whose values have no type: they take no bytes of a message."""
 
 
 def check_columns(schema: pa.Schema) -> None:
@@ -28,6 +30,11 @@ def check_columns(schema: pa.Schema) -> None:
         raise InvalidRequest("invalid schema: expected each column once")
     if "value" not in schema.names:
         raise InvalidRequest("invalid schema: expected a column `value`")
+    if "headers" in schema.names and not _are_headers(schema.field("headers").type):
+        raise InvalidRequest(
+            "invalid column headers: expected a list of key and value as text or binary (no views), "
+            f"got {schema.field('headers').type!s:.120}"
+        )
 
 
 def frame(batch: pa.RecordBatch) -> Frame:
@@ -63,12 +70,42 @@ def write_batch(records: Frame, topic_id: Callable[[str], int]) -> WriteBatch:
     )
 
 
+def _are_headers(kind: pa.DataType) -> bool:
+    """Return whether headers may have this type: one in which each of them takes bytes of the message."""
+    if pa.types.is_null(kind):
+        return True
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)) or not pa.types.is_struct(
+        kind.value_type
+    ):
+        return False
+    own = ("binary", "large_binary", "string", "large_string")
+    return {each.name: str(each.type) in own for each in kind.value_type} == {"key": True, "value": True}
+
+
+def _check_views(column: pa.Array, name: str) -> None:
+    """Raise InvalidRequest if the values would take more memory than the message did: views may share their bytes."""
+    sizes = np.frombuffer(column.buffers()[1] or b"", np.int32)[::4][column.offset :][: len(column)]
+    present = column.is_valid().to_numpy(zero_copy_only=False)
+    total, most = int(sizes[present].sum(dtype=np.int64)), column.get_total_buffer_size()
+    if total > most:
+        raise InvalidRequest(
+            f"invalid column {name}: expected at most the {most} bytes that were sent, got views of {total} bytes; "
+            "send binary or text in place of views"
+        )
+
+
 def _binary(column: pa.Array, name: str) -> pa.Array:
     kind = column.type
     if pa.types.is_null(kind):
+        if len(column) > _NULLS_MAX:
+            raise InvalidRequest(
+                f"invalid column {name}: expected at most {_NULLS_MAX} nulls without a type, got {len(column)}"
+            )
         return column.cast(pa.binary())
     if not (_is(kind, "binary") or _is(kind, "string")):
         raise InvalidRequest(f"invalid column {name}: expected binary or text, got {kind}")
+    if "view" in str(kind):
+        _check_views(column, name)
     return column.cast(pa.large_binary() if "large" in str(kind) else pa.binary())
 
 
@@ -107,6 +144,8 @@ def _topics(column: pa.Array | None, count: int) -> tuple[tuple[str, ...], npt.N
         return (), nameless
     if not _is(column.type, "string"):
         raise InvalidRequest(f"invalid column topic: expected text, got {column.type}")
+    if "view" in str(column.type):
+        _check_views(column, "topic")
     coded = column.cast(pa.large_string()).dictionary_encode()
     numbers = pc.fill_null(coded.indices.cast(pa.uint32()), NO_TOPIC_NUMBER)
     return tuple(coded.dictionary.to_pylist()), numbers.to_numpy(zero_copy_only=False)

@@ -1,6 +1,7 @@
 import asyncio
 import base64
 import logging
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,9 +12,10 @@ import pytest
 from flight_front.calls import Calls, certificate_user, read_access
 from flight_front.errors import CallRefused, Code
 from flight_front.settings import FlightSettings
+from tests.support.signing_keys import jwk, token, write_key_set
 from timestone_access.passwords.password_file import set_password
 from timestone_access.rights import ALL_RIGHTS, Right
-from timestone_access.settings import LockoutSettings
+from timestone_access.settings import JwtSettings, LockoutSettings
 
 LOG = logging.getLogger("timestone.flight")
 
@@ -131,6 +133,29 @@ def test_token_of_a_login_admits_until_a_reload_takes_the_user_back(
     set_password(files["password_file"], "alice", b"changed")
     door.use(read_access(FlightSettings(**files), LOG))
     assert code_of(door, bearer) is Code.UNAUTHENTICATED
+
+
+def test_token_of_a_login_is_refused_after_its_time(
+    executor: ThreadPoolExecutor, files: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    door = calls(executor, **files, login_ms=60_000)
+
+    async def made() -> str:
+        async with door.admit(Context(basic("alice", "secret")), "Handshake") as call:
+            return door.token(call.identity)
+
+    bearer, now_s = Context(f"Bearer {asyncio.run(made())}"), time.time()
+    assert code_of(door, bearer) is None
+    monkeypatch.setattr("flight_front.calls.time.time", lambda: now_s + 61)
+    assert code_of(door, bearer) is Code.UNAUTHENTICATED
+
+
+def test_token_is_refused_when_it_has_expired(executor: ThreadPoolExecutor, files: dict[str, Any]) -> None:
+    key_set = write_key_set(files["password_file"].parent / "jwks", jwk("ES256", kid="k"))
+    door = calls(executor, **files, jwt=JwtSettings(jwks=key_set, leeway_ms=0))
+    for seconds, code in ((60, None), (-60, Code.UNAUTHENTICATED)):
+        signed = token("ES256", key_id="k", exp=int(time.time()) + seconds).decode()
+        assert code_of(door, Context(f"Bearer {signed}")) is code
 
 
 def test_calls_over_a_limit_are_refused_and_counted(executor: ThreadPoolExecutor) -> None:

@@ -76,14 +76,15 @@ def test_message_over_the_limit_is_refused(tmp_path: Path) -> None:
         assert put(client, PATH, batch([b"x"]))[0]["first"] == 0
 
 
+@pytest.mark.slow
 def test_silent_puts_are_ended_and_counted_while_others_are_served(tmp_path: Path) -> None:
     with (
-        flight_server(tmp_path, put_idle_ms=300, user_stream_count=1000) as server,
+        flight_server(tmp_path, put_idle_ms=2000, stream_count=2000, user_stream_count=2000) as server,
         server.connect() as client,
     ):
-        silent = [client.do_put(PATH, VALUES, options()) for _ in range(100)]
+        silent = [client.do_put(PATH, VALUES, options()) for _ in range(1000)]
         assert put(client, PATH, batch([b"x"]))[0]["first"] == 0
-        wait_for(lambda: server.calls.counts.idle_ended == 100)
+        wait_for(lambda: server.calls.counts.idle_ended == 1000)
         for writer, _ in silent:
             with pytest.raises(REFUSED, match="put_idle_ms"):
                 writer.close()

@@ -1,13 +1,18 @@
-"""A Flight front over a store in this process, for integration tests, and clients for it."""
+"""A Flight front over a store in this process, for integration tests, and clients for it.
+
+Also a script, `python -m tests.support.flight_server DIRECTORY`, for tests that kill the process.
+"""
 
 import asyncio
 import contextlib
 import json
 import logging
+import subprocess
+import sys
 import threading
 from collections.abc import Coroutine, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 import pyarrow.flight as fl
@@ -63,12 +68,47 @@ def flight_server(path: Path, **settings: Any) -> Iterator[RunningFlight]:
     """Open a store and run a front on it; a log `t` exists."""
     with timestone.open(path / "data") as store:
         store.log("t")
-        running = RunningFlight(store, FlightSettings(**{"listen": "127.0.0.1:0", **settings}))
-        try:
-            running.run(running.front.start())
+        with serving(store, **settings) as running:
             yield running
-        finally:
-            running.end()
+
+
+@contextlib.contextmanager
+def serving(store: Store, **settings: Any) -> Iterator[RunningFlight]:
+    """Run a front over an open store."""
+    running = RunningFlight(store, FlightSettings(**{"listen": "127.0.0.1:0", **settings}))
+    try:
+        running.run(running.front.start())
+        yield running
+    finally:
+        running.end()
+
+
+class FlightProcess:
+    """A front in a process of its own over the store in `path`, to be killed; a log `t` exists."""
+
+    def __init__(self, path: Path) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.support.flight_server", str(path)],
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        )  # fmt: skip
+        assert self.process.stdout is not None
+        self._address = self.process.stdout.readline().strip()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.kill()
+
+    def connect(self) -> Any:
+        return fl.connect(f"grpc://{self._address}")
+
+    def kill(self) -> None:
+        """Send SIGKILL, and wait until it is gone. A second call does nothing."""
+        self.process.kill()
+        self.process.wait(TIMEOUT_S)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
 
 
 def command(**values: Any) -> Any:
@@ -116,3 +156,16 @@ def put(
         found.append(json.loads(answer.to_pybytes()))
     writer.close()
     return found
+
+
+def main(path: Path) -> None:
+    """Serve until the process is killed."""
+    with timestone.open(path) as store:
+        store.log("t")
+        with serving(store) as server:
+            print(server.address, flush=True)
+            threading.Event().wait()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

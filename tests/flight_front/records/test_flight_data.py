@@ -1,4 +1,5 @@
 import random
+import struct
 
 import pyarrow as pa
 import pytest
@@ -69,6 +70,15 @@ def test_offsets_beyond_the_body_are_refused() -> None:
     data = decoded(encoded_batch(BATCH))
     with pytest.raises(InvalidRequest):
         decoded_batch(FlightData(header=data.header, body=b"\x7f" * len(data.body)), BATCH.schema)
+
+
+def test_value_that_declares_gigabytes_is_refused_without_memory_for_it() -> None:
+    data = decoded(encoded_batch(pa.record_batch([pa.array([b"v" * 4711])], names=["value"])))
+    length = struct.pack("<q", 4711)
+    assert data.header.count(length) == 1
+    header = data.header.replace(length, struct.pack("<q", 2 << 30))
+    with pytest.raises(InvalidRequest, match="invalid batch"):
+        decoded_batch(FlightData(header=header, body=data.body), pa.schema([("value", pa.binary())]))
 
 
 @pytest.mark.parametrize("message", [b"\x08\x01", b"\x12\xff\x01", b"\x12", b"\xff" * 12, b"\x12\x05abc"])

@@ -1,3 +1,4 @@
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -86,7 +87,8 @@ def test_batch_of_no_records_is_taken(log: Log) -> None:
         ({"flags": pa.array([-1])}, "invalid column flags"),
         ({"flags": pa.array(["x"])}, "invalid column flags: expected whole numbers"),
         ({"key": pa.array([1])}, "invalid column key: expected binary or text"),
-        ({"headers": pa.array([[1]])}, "invalid headers of record 0"),
+        ({"headers": pa.array([[1]])}, "invalid column headers: expected a list of key and value"),
+        ({"headers": pa.array([[{"key": "k", "value": b"x" * 70_000}]])}, "invalid headers of record 0"),
     ],
 )
 def test_invalid_column_is_refused(columns: dict[str, pa.Array], error: str) -> None:
@@ -100,3 +102,32 @@ def test_schema_without_value_is_refused() -> None:
         check_columns(pa.schema([("topic", pa.string())]))
     with pytest.raises(InvalidRequest, match="each column once"):
         check_columns(pa.schema([("value", pa.string()), ("value", pa.string())]))
+
+
+def shared_views(kind: pa.DataType, count: int, size_bytes: int) -> pa.Array:
+    """Return views that all show the same bytes."""
+    views = struct.pack("<i4sii", size_bytes, b"xxxx", 0, 0) * count
+    return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(views), pa.py_buffer(b"x" * size_bytes)])
+
+
+def test_columns_that_would_take_more_memory_than_they_sent_are_refused() -> None:
+    """A message of a megabyte must not become terabytes."""
+    count = 1 << 14
+    views = shared_views(pa.binary_view(), count, 1 << 20)
+    texts = shared_views(pa.string_view(), count, 1 << 20)
+    few = pa.array([b"x"] * count)
+    for columns in ({"value": views}, {"value": few, "key": views}, {"value": few, "topic": texts}):
+        with pytest.raises(InvalidRequest, match="got views of 17179869184 bytes"):
+            take(pa.record_batch(list(columns.values()), names=list(columns)))
+    with pytest.raises(InvalidRequest, match="expected at most 65536 nulls without a type, got 4294967296"):
+        take(pa.record_batch([pa.nulls(1 << 32)], names=["value"]))
+    nothing = pa.struct([("key", pa.null()), ("value", pa.null())])
+    with pytest.raises(InvalidRequest, match="expected a list of key and value as text or binary"):
+        check_columns(pa.schema([("value", pa.binary()), ("headers", pa.list_(nothing))]))
+
+
+def test_views_of_a_part_of_what_was_sent_are_appended(log: Log) -> None:
+    values = pa.array([b"a longer value than twelve bytes", None, b"short"], pa.binary_view())
+    for part in (values, values.slice(1, 2), values.slice(2)):
+        found = appended(log, pa.record_batch([part], names=["value"])).column("value").to_pylist()
+        assert found == part.to_pylist()
