@@ -18,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from timestone.errors import CorruptLog, CorruptRecord, StoreClosed, TimestoneError
 
+from .api.csv_table import csv_reply
 from .api.openapi import openapi_document
 from .api.route import PREFIX, Reply, Route
 from .api.routes import ROUTES
@@ -95,9 +96,9 @@ class Application:
                     is_unknown = session.role is Role.NONE
                     detail = f"this call needs the role {route.role.word}"
                     raise Problem("login-required" if is_unknown else "not-allowed", detail)
-                query = await self._query(route, request)
+                query, is_csv = await self._query(route, request)
                 async with self._calls:
-                    answer = await asyncio.to_thread(_call, route, self._sources, session, query)
+                    answer = await asyncio.to_thread(_call, route, self._sources, session, query, is_csv)
                 if route.kind == "stream":
                     request.scope["is_stream"] = True
                     return StreamingResponse(
@@ -117,13 +118,14 @@ class Application:
             self.gate.last_request_s = time.monotonic()
             yield event
 
-    async def _query(self, route: Route, request: Request) -> msgspec.Struct:
+    async def _query(self, route: Route, request: Request) -> tuple[msgspec.Struct, bool]:
+        """Return the query, and whether the reply is to be CSV. Raises Problem."""
         if route.method == "POST":
-            return route.parse_body(await _body(request))
-        pairs = list(request.query_params.multi_items())
+            return route.parse_body(await _body(request)), False
+        asked, pairs = route.format(request.query_params.multi_items())
         if route.kind == "stream" and (last := request.headers.get("last-event-id")):
             pairs = [pair for pair in pairs if pair[0] != "last_event_id"] + [("last_event_id", last)]
-        return route.parse(pairs, request.path_params)
+        return route.parse(pairs, request.path_params), asked == "csv"
 
     def _with_cookie(self, session: Session, response: Response) -> Response:
         if session.new_id is None:
@@ -140,13 +142,13 @@ class Application:
         return response
 
 
-def _call(route: Route, sources: Sources, session: Session, query: msgspec.Struct) -> Any:
+def _call(route: Route, sources: Sources, session: Session, query: msgspec.Struct, is_csv: bool) -> Any:
     """Return what a handler answers, as bytes where it is JSON. Not in the event loop's thread."""
     try:
         answer = route.handler(sources, session, query)
         if route.kind != "json":
             return answer
-        encoded = msgspec.json.encode(answer)
+        reply = csv_reply(answer, route.rows) if is_csv else msgspec.json.encode(answer)
     except NoServer as error:
         raise Problem("no-server", str(error)) from None
     except ServerRefused as error:
@@ -157,9 +159,9 @@ def _call(route: Route, sources: Sources, session: Session, query: msgspec.Struc
         raise Problem("gone", str(error)) from None
     except (TimestoneError, OSError) as error:
         raise Problem("internal", str(error)) from None
-    if len(encoded) > REPLY_BYTES:
+    if len(reply.content if isinstance(reply, Reply) else reply) > REPLY_BYTES:
         raise Problem("too-large", f"the reply has more than {REPLY_BYTES} bytes: ask for less at once")
-    return encoded
+    return reply
 
 
 async def _body(request: Request) -> bytes:
@@ -181,7 +183,8 @@ def _response(answer: Any, scope: Scope) -> Response:
     if isinstance(answer, Reply):
         disposition = f'attachment; filename="{answer.file_name}"'
         return Response(
-            answer.content, media_type=answer.media_type, headers={"content-disposition": disposition}
+            answer.content,
+            headers={"content-disposition": disposition, "content-type": answer.media_type, **answer.headers},
         )
     if len(answer) > _COMPRESSED_BYTES and _takes_gzip(scope):
         headers = {"content-encoding": "gzip", "vary": "accept-encoding"}

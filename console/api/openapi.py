@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 
 from ..config import Role
-from .route import PREFIX, Route
+from .csv_table import NEXT_HEADER
+from .route import FORMAT, FORMATS, PREFIX, Route
 
 _REF = "#/components/schemas/{name}"
 _PROBLEMS = {
@@ -59,6 +60,16 @@ def _operation(route: Route, query: Any, reply: Any, components: dict[str, Any])
     }
     if route.method == "GET":
         found["parameters"] = _parameters(route, components[query["$ref"].rpartition("/")[2]])
+        if route.rows:
+            found["parameters"].append(
+                {
+                    "name": FORMAT,
+                    "in": "query",
+                    "required": False,
+                    "description": f"csv: only `{route.rows}`, with the cursor in the header {NEXT_HEADER}",
+                    "schema": {"enum": list(FORMATS), "default": FORMATS[0]},
+                }
+            )
     else:
         found["requestBody"] = {"required": True, "content": {"application/json": {"schema": query}}}
     content: dict[str, Any]
@@ -68,7 +79,7 @@ def _operation(route: Route, query: Any, reply: Any, components: dict[str, Any])
         content = {"text/event-stream": {"schema": {"type": "string"}}}
     else:
         content = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
-    if route.kind == "json" and any(one["name"] == "format" for one in found.get("parameters", ())):
+    if route.rows:
         content["text/csv"] = {"schema": {"type": "string"}}
     problem = {"application/problem+json": {"schema": {"$ref": _REF.format(name="Problem")}}}
     found["responses"] = {

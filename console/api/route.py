@@ -2,6 +2,7 @@
 
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -12,6 +13,8 @@ from ..problems import Problem
 from ..sources import Sources
 
 PREFIX = "/api/v1"
+FORMAT, FORMATS = "format", ("json", "csv")
+"""Parameter of a call whose reply is a table, and its values."""
 Handler = Callable[[Sources, Session, Any], Any]
 
 
@@ -21,6 +24,7 @@ class Reply(NamedTuple):
     content: bytes
     media_type: str
     file_name: str
+    headers: Mapping[str, str] = MappingProxyType({})
 
 
 class Route(NamedTuple):
@@ -33,6 +37,8 @@ class Route(NamedTuple):
     """Least role of a caller."""
     handler: Handler
     kind: Literal["json", "bytes", "stream"] = "json"
+    rows: str = ""
+    """Field of the reply that is a table: the parameter `format=csv` asks for it alone."""
 
     @property
     def name(self) -> str:
@@ -54,6 +60,15 @@ class Route(NamedTuple):
     def reply(self) -> Any:
         """Return the type of the reply."""
         return self._types["return"]
+
+    def format(self, pairs: Sequence[tuple[str, str]]) -> tuple[str, list[tuple[str, str]]]:
+        """Return the format that a GET asks for, and its other parameters. Raises Problem."""
+        if not self.rows:
+            return "json", list(pairs)
+        asked = [text for name, text in pairs if name == FORMAT]
+        if len(asked) > 1 or not set(asked) <= set(FORMATS):
+            raise Problem("invalid-request", f"invalid {FORMAT}: expected one of {', '.join(FORMATS)}")
+        return asked[0] if asked else "json", [pair for pair in pairs if pair[0] != FORMAT]
 
     @property
     def _types(self) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 // Table of rows that the server searches, sorts and pages. Its state is in the URL.
 import { html, useEffect, useRef, useState } from '../lib/html.js';
-import { get, url } from '../lib/api.js';
-import { csvOf, save } from '../lib/csv.js';
+import { url } from '../lib/api.js';
 import { count } from '../lib/format.js';
 import { changed, go, useRoute } from '../lib/router.js';
 import { Empty } from './parts.js';
@@ -95,7 +94,7 @@ export function TableFoot({ shown, total = null, next = null, param = 'after', w
   return html`<div class="table-foot"><span class="num" role="status">${total === null || total === undefined
     ? `${count(shown)} ${what}${next ? ' on this page' : ''}` : `${count(shown)} of ${count(total)} ${what}`}</span>${note && html`<span>${note}</span>`}
     <span class="grow"></span>
-    ${list && html`<button class="button quiet small" onClick=${() => get(list.path, list.query).then((reply) => save(csvOf(reply[list.key]), `${list.key}.csv`))}>CSV</button><a href=${url(list.path, list.query)} download=${`${list.key}.json`}>JSON</a>`}
+    ${list && html`<a class="button quiet small" href=${url(list.path, { ...list.query, format: 'csv' })} download=${`${list.key}.csv`}>CSV</a><a href=${url(list.path, list.query)} download=${`${list.key}.json`}>JSON</a>`}
     ${later && html`<a class="button small" href=${changed({ [param]: null })}>First page</a>`}
     ${next && html`<a class="button small" rel="next" href=${changed({ [param]: next })}>Next page</a>`}
   </div>`;
