@@ -99,6 +99,7 @@ def _lags(store: Store, call: Call, values: Values) -> Mapping[str, Any]:
                 "committed": each.committed.offset,
                 "lag": each.lag,
                 "missed": each.missed,
+                "metadata": each.committed.metadata,
             }
             for each in log.lags()
         ]
@@ -108,7 +109,8 @@ def _lags(store: Store, call: Call, values: Values) -> Mapping[str, Any]:
 def _commit(store: Store, call: Call, values: Values) -> Mapping[str, Any]:
     log = _log(store, call, values, Right.READ)
     call.check_group(values["reader"])
-    store.commit_readers({ReaderId(log.name, log.partition, values["reader"]): integer(values["offset"])})
+    reader = ReaderId(log.name, log.partition, values["reader"])
+    store.commit_readers({reader: integer(values["offset"])}, metadata={reader: values.get("metadata", "")})
     return {"committed": values["offset"]}
 
 
@@ -134,7 +136,10 @@ ACTIONS: Mapping[str, Action] = {
         _offset_at, '{"log": name, "time_us": microseconds}: the first offset at or after a time'
     ),
     "lags": Action(_lags, '{"log": name}: named readers and how far they are behind'),
-    "commit": Action(_commit, '{"log": name, "reader": name, "offset": next}: where a reader continues'),
+    "commit": Action(
+        _commit,
+        '{"log": name, "reader": name, "offset": next, "metadata": text}: where a reader continues',
+    ),
     "sync": Action(_sync, '{"log": name}: make everything written durable, and return the offset'),
     "health": Action(_health, "{}: whether every log takes appends"),
 }

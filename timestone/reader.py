@@ -251,21 +251,22 @@ class Reader:
         self._check_open()
         self.offset = self._resolve(offset)
 
-    def commit(self, offset: int | None = None) -> None:
+    def commit(self, offset: int | None = None, *, metadata: str = "") -> None:
         """Store durably where a reader of this name continues: at `offset`, the next one to read; by default that of
         this reader, which during iteration is the one after the current record.
 
         Costs a flush of the catalogue: commit once a batch, not once a record, and use `Store.commit_readers` for many
         readers. The commit survives every crash that the records below it survive; after one that they do not, the
         reader continues behind the gap. With a pin, retention continues from there; without one, the pin of an earlier
-        reader of this name is released.
+        reader of this name is released. `metadata`: a text of up to 4 KiB for `Commitment.metadata`.
 
-        Raises ValueError without a name, OffsetOutOfRange beyond the end, OSError (the earlier commit remains),
-        StoreClosed; in a view ReadOnlyStore if this user may not write."""
+        Raises ValueError without a name or for longer metadata, OffsetOutOfRange beyond the end, OSError (the earlier
+        commit remains), StoreClosed; in a view ReadOnlyStore if this user may not write."""
         self._check_open()
         if self.name is None:
             raise ValueError("invalid commit: expected a reader with a name, log.reader(name=…)")
-        self.log.named_readers.commit(self.name, self.offset if offset is None else offset, self._pin)
+        at = self.offset if offset is None else offset
+        self.log.named_readers.commit(self.name, at, self._pin, metadata)
 
     @property
     def committed_offset(self) -> int | None:

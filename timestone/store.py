@@ -34,7 +34,7 @@ from timestone.format.store_listing import listed_logs
 from timestone.kernel import loops
 from timestone.log import Log
 from timestone.metrics.log_counts import Durations
-from timestone.reading.named_readers import Commitment, Commitments, ReaderId, check_commit, checked
+from timestone.reading.named_readers import Commitment, Commitments, Metadata, ReaderId, check_commit, checked
 from timestone.reading.retention_hold import Pin
 from timestone.reading.segment_cache import SegmentCache
 from timestone.reading.tail_cache import TailBudget
@@ -208,16 +208,19 @@ class Store:
         """Return the commit of a named reader, or None. Raises OSError, CorruptLog."""
         return Commitments(self.documents).get(reader)
 
-    def commit_readers(self, offsets: Mapping[ReaderId, int], *, pin: Pin | None = None) -> None:
+    def commit_readers(
+        self, offsets: Mapping[ReaderId, int], *, pin: Pin | None = None, metadata: Metadata | None = None
+    ) -> None:
         """Store where named readers continue, all or none of them, durable when it returns; see `Reader.commit`.
 
         The readers need not be open. With `pin`, retention of their logs keeps what they have not committed; without,
-        an earlier pin of theirs is released. Raises UnknownLog, OffsetOutOfRange, OSError, StoreClosed."""
+        an earlier pin of theirs is released. `metadata`: a text of up to 4 KiB for some of them, read back in their
+        Commitment. Raises UnknownLog, OffsetOutOfRange, ValueError and TypeError for metadata, OSError, StoreClosed."""
         logs = {
             reader: self.log(reader.log, reader.partition, create=False) for reader in map(checked, offsets)
         }
         check_commit(offsets, logs)
-        Commitments(self.documents).put(offsets, self.now_us(), pin)
+        Commitments(self.documents).put(offsets, self.now_us(), pin, metadata)
         for log in logs.values():
             log.retention.expect()
 

@@ -34,7 +34,7 @@ from timestone.format.store_listing import listed_logs, logs_of_store
 from timestone.format.topics import TopicDictionary
 from timestone.readable import ReadableLog
 from timestone.reading.listed_segments import ListedSegments
-from timestone.reading.named_readers import Commitment, Commitments, ReaderId, check_commit, checked
+from timestone.reading.named_readers import Commitment, Commitments, Metadata, ReaderId, check_commit, checked
 from timestone.reading.remote_history import RemoteHistory
 from timestone.reading.retention_hold import Pin
 from timestone.reading.segment_cache import SegmentCache
@@ -148,7 +148,9 @@ class StoreView:
         with self._catalog() as catalog:
             return Commitments(catalog).get(reader) if catalog else None
 
-    def commit_readers(self, offsets: Mapping[ReaderId, int], *, pin: Pin | None = None) -> None:
+    def commit_readers(
+        self, offsets: Mapping[ReaderId, int], *, pin: Pin | None = None, metadata: Metadata | None = None
+    ) -> None:
         """Store where named readers continue, as `Store.commit_readers` does, while another process may own the store:
         the only write of a view. Raises UnknownLog, OffsetOutOfRange, OSError, ReadOnlyStore if there is no catalogue
         or this user may not write it."""
@@ -156,7 +158,7 @@ class StoreView:
             offsets, {reader: self.log(reader.log, reader.partition) for reader in map(checked, offsets)}
         )
         with self._writable_catalog() as catalog:
-            Commitments(catalog).put(offsets, Clock().now_us(), pin)
+            Commitments(catalog).put(offsets, Clock().now_us(), pin, metadata)
 
     def forget_readers(self, readers: Iterable[ReaderId]) -> None:
         """Remove the commits of named readers, pins included; see `Store.forget_readers`. Raises OSError,

@@ -92,7 +92,7 @@ def _release(view: StoreView, readers: Sequence[ReaderId]) -> Iterator[tuple[dic
         if found is None or found.pin is None:
             yield {**reader._asdict(), "offset": offset, "is_released": False}, f"{where} has no pin"
         else:
-            view.commit_readers({reader: found.offset})
+            view.commit_readers({reader: found.offset}, metadata={reader: found.metadata})
             sentence = f"{where}: pin released; its position stays at offset {found.offset}"
             yield {**reader._asdict(), "offset": offset, "is_released": True}, sentence
 

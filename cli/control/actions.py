@@ -175,7 +175,9 @@ class Actions:
 
     async def _release(self, request: Mapping[str, Any]) -> dict[str, Any]:
         reader, found = self._reader(request)
-        await asyncio.to_thread(self._store.commit_readers, {reader: found.offset})
+        await asyncio.to_thread(
+            self._store.commit_readers, {reader: found.offset}, metadata={reader: found.metadata}
+        )
         return {"offset": found.offset, "was_pinned": found.pin is not None}
 
     async def _forget(self, request: Mapping[str, Any]) -> dict[str, Any]:

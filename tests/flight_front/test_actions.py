@@ -20,9 +20,13 @@ def test_actions_create_configure_and_delete_logs(tmp_path: Path) -> None:
         put(client, fl.FlightDescriptor.for_path("new"), batch([b"x", b"y"]))
         assert act(client, "sync", log="new") == {"synced": 2}
         assert act(client, "commit", log="new", reader="me", offset=1) == {"committed": 1}
+        assert act(client, "lags", log="new")["readers"][0]["metadata"] == ""
+        assert act(client, "commit", log="new", reader="me", offset=1, metadata="host 7") == {"committed": 1}
         assert act(client, "lags", log="new")["readers"] == [
-            {"reader": "me", "committed": 1, "lag": 1, "missed": 0}
+            {"reader": "me", "committed": 1, "lag": 1, "missed": 0, "metadata": "host 7"}
         ]
+        with pytest.raises((fl.FlightError, pa.ArrowException), match="at most 4096 bytes, got 4097"):
+            act(client, "commit", log="new", reader="me", offset=2, metadata="x" * 4097)
         assert act(client, "delete-log", log="new")["deleted"] == "new"
         with pytest.raises((fl.FlightError, pa.ArrowException), match="unknown action"):
             act(client, "drop")

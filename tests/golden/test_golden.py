@@ -12,6 +12,7 @@ from timestone import LogView, Pin, UnsupportedFormat
 from timestone.disk.catalog import FORMAT_VERSION, Catalog
 from timestone.kernel.crc import crc32c
 from timestone.log import Log
+from timestone.reading.named_readers import Commitment
 from timestone.repair.inspection import EXIT_UNCLOSED, inspect_store
 
 HERE = Path(__file__).parent
@@ -107,6 +108,14 @@ def test_golden_catalogue_verifies_and_has_its_commits(tmp_path: Path) -> None:
     catalogue.check()
     assert catalogue.items("space") == {"key": b"\0\xff", "\0": b""}
     catalogue.close()
+
+
+def test_golden_commits_are_read_and_written_byte_for_byte() -> None:
+    pin = Pin(max_age_ms=1000, max_bytes=2000)
+    commits = [Commitment(3, 1000), Commitment(5, 2000, pin), Commitment(5, 2000, pin, "host-7 ü")]
+    lines = (HERE / "commits.jsonl").read_bytes().splitlines()
+    assert [Commitment.decode(line, HERE, "x") for line in lines] == commits
+    assert [commit.encode() for commit in commits] == lines
 
 
 def test_catalogue_of_an_earlier_version_is_upgraded_at_open(golden: Path) -> None:

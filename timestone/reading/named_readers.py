@@ -29,6 +29,8 @@ from timestone.reading.retention_hold import Pin
 
 SPACE = "readers"
 """Namespace in the catalogue; a key is `<log>-<partition>/<name>`."""
+METADATA_BYTES_MAX = 4096
+"""Of the text that a commit may carry."""
 
 
 class ReaderId(NamedTuple):
@@ -51,6 +53,10 @@ class ReaderId(NamedTuple):
         return cls(*log, name) if log and slash and name else None
 
 
+Metadata = Mapping[ReaderId, str]
+"""Texts for the commits of some readers."""
+
+
 def checked(reader: ReaderId) -> ReaderId:
     """Return the reader itself. Raises TypeError for anything else: a name alone does not identify the log."""
     if not isinstance(reader, ReaderId):
@@ -58,18 +64,31 @@ def checked(reader: ReaderId) -> ReaderId:
     return reader
 
 
+def checked_metadata(text: object) -> str:
+    """Return the metadata of a commit itself. Raises TypeError, ValueError over 4 KiB in UTF-8."""
+    if not isinstance(text, str):
+        raise TypeError(f"invalid metadata: expected text, got {text!r:.60}")
+    size_bytes = len(text.encode())
+    if size_bytes > METADATA_BYTES_MAX:
+        raise ValueError(f"invalid metadata: expected at most {METADATA_BYTES_MAX} bytes, got {size_bytes}")
+    return text
+
+
 @dataclass(frozen=True, slots=True)
 class Commitment:
-    """Commit of a reader: the next offset to read, the time (microseconds since 1970), and whether retention keeps what
-    it has not read."""
+    """Commit of a reader: the next offset to read, the time (microseconds since 1970), whether retention keeps what it
+    has not read, and a text of its own."""
 
     offset: int
     committed_us: int
     pin: Pin | None = None
+    metadata: str = ""
+    """What the reader noted with this commit, at most 4 KiB. Each commit replaces it."""
 
     def encode(self) -> bytes:
         pin = {} if self.pin is None else {"pin": asdict(self.pin)}
-        return json.dumps({"offset": self.offset, "committed_us": self.committed_us, **pin}).encode()
+        noted = {"metadata": self.metadata} if self.metadata else {}
+        return json.dumps({"offset": self.offset, "committed_us": self.committed_us, **pin, **noted}).encode()
 
     @classmethod
     def decode(cls, document: bytes, path: Path, key: str) -> "Commitment":
@@ -77,7 +96,8 @@ class Commitment:
         try:
             values = json_object(document)
             pin = Pin(**values["pin"]) if "pin" in values else None
-            found = cls(integer(values["offset"]), integer(values["committed_us"]), pin)
+            metadata = checked_metadata(values.get("metadata", ""))
+            found = cls(integer(values["offset"]), integer(values["committed_us"]), pin, metadata)
         except (ValueError, KeyError, TypeError) as error:
             raise CorruptLog(path, f"the commit of reader {key!r} cannot be decoded: {error!r}") from error
         return found
@@ -125,14 +145,23 @@ class Commitments:
         }
         return dict(sorted(found.items()))
 
-    def put(self, offsets: Mapping[ReaderId, int], now_us: int, pin: Pin | None) -> None:
-        """Store offsets of readers, all or none, durable when it returns. Raises OSError, TypeError for an invalid pin;
-        nothing has changed then."""
+    def put(
+        self,
+        offsets: Mapping[ReaderId, int],
+        now_us: int,
+        pin: Pin | None,
+        metadata: Metadata | None = None,
+    ) -> None:
+        """Store offsets of readers, all or none, durable when it returns. Raises OSError, TypeError for an invalid pin,
+        TypeError and ValueError for invalid metadata; nothing has changed then."""
+        noted = metadata or {}
         if pin is not None and not isinstance(pin, Pin):
             raise TypeError(f"invalid pin: expected a timestone.Pin, got {pin!r}")
         items = {
             # Offsets also come from the columns of a batch, as numbers of numpy.
-            reader.key: Commitment(operator.index(offset), now_us, pin).encode()
+            reader.key: Commitment(
+                operator.index(offset), now_us, pin, checked_metadata(noted.get(reader, ""))
+            ).encode()
             for reader, offset in offsets.items()
         }
         if items:
@@ -169,7 +198,9 @@ class ReaderStore(Protocol):
 
     def committed(self, reader: ReaderId) -> Commitment | None: ...
 
-    def commit_readers(self, offsets: Mapping[ReaderId, int], *, pin: Pin | None = None) -> None: ...
+    def commit_readers(
+        self, offsets: Mapping[ReaderId, int], *, pin: Pin | None = None, metadata: Metadata | None = None
+    ) -> None: ...
 
 
 class NamedReaders:
@@ -193,9 +224,10 @@ class NamedReaders:
         mine = (self._log, self._partition)
         return {reader: found for reader, found in self._store.readers().items() if reader[:2] == mine}
 
-    def commit(self, name: str, offset: int, pin: Pin | None) -> None:
+    def commit(self, name: str, offset: int, pin: Pin | None, metadata: str) -> None:
         """Store an offset durably. Raises what `Reader.commit` does."""
-        self._store.commit_readers({self._id(name): offset}, pin=pin)
+        reader = self._id(name)
+        self._store.commit_readers({reader: offset}, pin=pin, metadata={reader: metadata})
 
     def take(self, name: str, reader: object) -> None:
         """Let a reader hold a name until `release`. Raises ReaderInUse."""

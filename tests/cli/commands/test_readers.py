@@ -51,6 +51,7 @@ def test_command_that_the_sentence_about_a_pin_names_releases_it(
 
 def test_pin_is_released_beside_the_owner_and_the_place_stays(data: Path, tmp_path: Path) -> None:
     with timestone.open(data) as store:
+        store.commit_readers({BILLING: 10}, pin=Pin(max_bytes=5000), metadata={BILLING: "host 7"})
         done = command("readers", "data", "--release", "billing", cwd=tmp_path)
         assert done.stdout.splitlines() == [
             "reader 'billing' of other-0 has no pin",
@@ -58,7 +59,7 @@ def test_pin_is_released_beside_the_owner_and_the_place_stays(data: Path, tmp_pa
         ]
         found = store.committed(BILLING)
         assert found is not None
-        assert (found.offset, found.pin) == (10, None)
+        assert (found.offset, found.pin, found.metadata) == (10, None, "host 7")
 
 
 def test_reader_is_forgotten_on_the_logs_that_were_named(data: Path, tmp_path: Path) -> None:

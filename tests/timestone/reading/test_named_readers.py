@@ -97,6 +97,23 @@ def test_offset_may_come_from_a_column_of_a_batch(tmp_path: Path) -> None:
         assert reader.committed_offset == 4
 
 
+def test_metadata_of_a_commit_is_read_back_until_the_next_commit(tmp_path: Path) -> None:
+    x, y = ReaderId("a", 0, "x"), ReaderId("a", 0, "y")
+    longest = "ü" * 2048
+    with filled(tmp_path / "data") as store, timestone.view(tmp_path / "data") as view:
+        with store.log("a").reader(name="x") as reader:
+            reader.commit(1, metadata="first")
+            assert store.readers()[x].metadata == "first"
+        view.commit_readers({x: 2, y: 3}, metadata={y: longest})
+        assert [store.readers()[one].metadata for one in (x, y)] == ["", longest]
+        for text, error in ((longest + "x", ValueError), (5, TypeError), ("\ud800", ValueError)):
+            with pytest.raises(error):
+                store.commit_readers({x: 4, y: 4}, metadata={y: text})  # type: ignore[dict-item]
+        assert [store.readers()[one].offset for one in (x, y)] == [2, 3]
+    with filled(tmp_path / "data") as store:
+        assert store.readers()[y].metadata == longest
+
+
 def test_name_is_held_by_one_reader_of_a_log_until_it_is_closed(tmp_path: Path) -> None:
     with filled(tmp_path / "data") as store:
         first = store.log("a").reader(name="x")
@@ -331,6 +348,9 @@ def test_view_without_a_catalogue_has_no_named_readers(tmp_path: Path) -> None:
         b'{"offset": -1, "committed_us": 1}',
         b'{"offset": 1.5, "committed_us": 1}',
         b'{"offset": 1, "committed_us": 1, "pin": 5}',
+        b'{"offset": 1, "committed_us": 1, "metadata": 5}',
+        b'{"offset": 1, "committed_us": 1, "metadata": "%s"}' % (b"x" * 4097),
+        b'{"offset": 1, "committed_us": 1, "metadata": "\\ud800"}',
         *DAMAGED_JSON.values(),
     ],
 )
