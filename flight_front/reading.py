@@ -44,10 +44,7 @@ def flight_info(log: Log, query: Query, descriptor: bytes) -> bytes:
     """Return a FlightInfo with an endpoint for each segment, so that readers work in parallel. Every ticket is a range
     of offsets below the synced one: reading it again gives the same records. Touches the disk."""
     first, end = offsets_of(log, query)
-    sizes = [
-        (max(base, first), min(stop, end), size * (min(stop, end) - max(base, first)) // max(1, stop - base))
-        for base, stop, size in log.segment_sizes(first, end)
-    ]
+    sizes = [(max(base, first), min(stop, end), size) for base, stop, size in log.segment_sizes(first, end)]
     if query.topics is not None:
         having = set(log.segments_with(query.topics, first, end))
         bounds = log.segment_bounds(first, end)

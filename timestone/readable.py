@@ -298,13 +298,14 @@ class ReadableLog(ABC):
 
     def segment_sizes(self, first: int = 0, last: int | None = None) -> list[tuple[int, int, int]]:
         """Return, for each segment that holds records of the offsets [first, last), its offsets [base, end) and the
-        bytes of all its records before compression, in order. Raises OSError."""
-        return self.look_up(
-            lambda segment_list: [
-                (segment.base_offset, segment.end_offset, segment.size_bytes())
-                for segment in segment_list.within(first, self._stop(last))
-            ]
-        )
+        bytes of its records in that range before compression, in order. Reads the index, no record. Raises OSError."""
+
+        def sizes(segment_list: SegmentList) -> list[tuple[int, int, int]]:
+            stop = self._stop(last)
+            found = segment_list.within(first, stop)
+            return [(one.base_offset, one.end_offset, one.bytes_between(first, stop)) for one in found]
+
+        return self.look_up(sizes)
 
     def gap_at(self, offset: int) -> tuple[int, int] | None:
         """Return the offsets [end, base) that were skipped after a power loss, if `offset` lies in them and is not

@@ -168,6 +168,17 @@ class Segment:
             return self.trailer.segment_bytes
         return self._files.stat(self.segment_path).st_size
 
+    def bytes_between(self, first: int, end: int) -> int:
+        """Return the uncompressed size of the records of the offsets [first, end) here, by their positions in the
+        index. Opens the segment only for a part of it; a damaged entry counts as empty. Raises OSError."""
+        if first <= self.base_offset and end >= self.end_offset:
+            return self.size_bytes()
+        return self._bytes_before(min(end, self.end_offset)) - self._bytes_before(first)
+
+    def _bytes_before(self, offset: int) -> int:
+        entry = self._entry_at_or_before(offset - self.base_offset - 1)
+        return 0 if entry is None else int(entry["position"][0]) + int(entry["length"][0])
+
     def read(self, ordinal: int, *, max_records: int, max_bytes: int) -> Run:
         """Return records from `ordinal` on: at least one, and no further ones beyond `max_bytes`.
 
@@ -259,14 +270,19 @@ class Segment:
 
     def timestamp_at(self, ordinal: int) -> int:
         """Return the append time of a record; that of the nearest earlier valid entry if its own is damaged."""
+        entry = self._entry_at_or_before(ordinal)
+        return 0 if entry is None else int(entry["timestamp_us"][0])
+
+    def _entry_at_or_before(self, ordinal: int) -> Entries | None:
+        """Return the nearest valid entry up to this one; None if there is none."""
         pair = self._opened()
         ordinal = min(ordinal, pair.entry_room - 1)
         while ordinal >= 0:
             entry = self.mapped_entries(pair, ordinal, ordinal + 1)
             if self.seal.valid(entry, ordinal)[0]:
-                return int(entry["timestamp_us"][0])
+                return entry
             ordinal -= 1
-        return 0
+        return None
 
     def first_at_or_after(self, timestamp_us: int) -> int:
         """Return the first ordinal with a timestamp at or after the given one; `count` if there is none."""

@@ -167,6 +167,9 @@ def test_segments_report_their_size(log: ReadableLog) -> None:
     assert [(base, end) for base, end, _ in sizes] == log.segment_bounds()
     for base, end, size in sizes:
         assert size == sum(len(payload(offset)) for offset in range(base, end))
+    for first, last in ((0, 1), (1, 1), (3, 40), (7, 8), (0, COUNT - 1), (COUNT - 1, COUNT), (COUNT, COUNT)):
+        for base, end, size in log.segment_sizes(first, last):
+            assert size == sum(len(payload(offset)) for offset in range(max(first, base), min(last, end)))
 
 
 def test_segments_with_a_topic_are_those_of_the_range_that_may_have_it(log: ReadableLog) -> None:

@@ -73,6 +73,21 @@ def test_limits_hold_unless_the_first_record_alone_exceeds_them(
     )
 
 
+def test_size_of_a_range_is_that_of_its_records(segment: Segment) -> None:
+    for first in range(len(PAYLOADS) + 1):
+        for last in range(first, len(PAYLOADS) + 1):
+            size_bytes = segment.bytes_between(500 + first, 500 + last)
+            assert size_bytes == sum(map(len, PAYLOADS[first:last]))
+    assert segment.bytes_between(0, 1000) == sum(map(len, PAYLOADS))
+
+
+def test_size_of_a_range_leaves_out_a_damaged_entry_at_its_end(segment: Segment) -> None:
+    damage(segment.index_path, entry_position(3) + 4)
+    assert segment.bytes_between(500, 504) == sum(map(len, PAYLOADS[:3]))
+    assert segment.bytes_between(500, 503) == segment.bytes_between(500, 504)
+    assert segment.bytes_between(501, 505) == sum(map(len, PAYLOADS[1:5]))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("bad", range(len(PAYLOADS)))
 def test_record_with_a_damaged_entry_is_corrupt_and_its_neighbours_are_not(
