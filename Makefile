@@ -83,9 +83,11 @@ soak-cluster: $(INSTALLED) ## states, walks and simulations of the protocol of r
 	  TIMESTONE_CLUSTER_SEEDS=$(or $(TIMESTONE_CLUSTER_SEEDS),1000) TIMESTONE_SEED=$(or $(TIMESTONE_SEED),random) \
 	  $(PYTEST) -s --timeout=0 -m slow tests/cluster
 
-fuzz: $(INSTALLED) ## random and broken MQTT, ten million inputs (TIMESTONE_FUZZ_INPUTS=1000 for fewer)
+fuzz: $(INSTALLED) ## random and broken MQTT and HTTP (TIMESTONE_FUZZ_INPUTS=1000, TIMESTONE_API_EXAMPLES=20 for fewer)
 	@TIMESTONE_FUZZ_INPUTS=$${TIMESTONE_FUZZ_INPUTS:-10000000} TIMESTONE_SEED=$${TIMESTONE_SEED:-random} \
 	  $(PYTEST) --timeout 0 tests/mqtt_front/test_fuzz.py
+	@TIMESTONE_API_EXAMPLES=$${TIMESTONE_API_EXAMPLES:-2000} TIMESTONE_SEED=$${TIMESTONE_SEED:-random} \
+	  $(PYTEST) --timeout 0 tests/console/api/test_contract.py
 
 sanitize: $(INSTALLED) ## the compiled kernels under an address sanitizer, with their tests
 	@.ci/sanitize

@@ -199,7 +199,10 @@ async def _not_found(request: Request, error: Exception) -> Response:
 async def _no_such_method(request: Request, error: Exception) -> Response:
     problem = Problem("method-not-allowed", f"{PREFIX}/openapi.json has the methods of each path")
     response = _problem_response(problem)
-    response.headers["allow"] = dict(getattr(error, "headers", None) or {}).get("Allow", "GET")
+    # Of the table: the router has a route for each method, and names the methods of one.
+    path = request.scope["route"].path.removeprefix(PREFIX)
+    methods = sorted({route.method for route in ROUTES if route.path == path} or {"GET"})
+    response.headers["allow"] = ", ".join(methods).replace("GET", "GET, HEAD")
     return response
 
 

@@ -122,3 +122,10 @@ def test_body_above_the_limit_is_refused(store: Path) -> None:
     with Console(store, login=False) as console:
         found = console.http.post(f"{PREFIX}/login", json={"key": "x" * (64 << 10)})
         assert found.status_code == 413
+
+
+def test_a_wrong_method_is_answered_with_all_methods_of_the_path(store: Path) -> None:
+    with Console(store) as console:
+        for path, methods in (("actions", "GET, HEAD, POST"), ("logs", "GET, HEAD"), ("login", "POST")):
+            found = console.http.request("DELETE", f"{PREFIX}/{path}")
+            assert (found.status_code, found.headers["allow"]) == (405, methods)
