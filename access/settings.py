@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from timestone.declared import Declared, setting
 
@@ -45,24 +44,33 @@ class JwtSettings(Declared):
         return bool(self.keys) or self.jwks is not None
 
 
-class LoginSettings(Protocol):
-    """Settings of a front that say who its clients are."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoginSettings(Declared):
+    """Settings of a front that say who its clients are; a front adds its own."""
+
+    password_file: Path | None = field(
+        default=None,
+        metadata={
+            "help": "users and password hashes, as written by `timestone passwd` or mosquitto_passwd",
+            "heading": "authentication and access",
+        },
+    )
+    authenticators: tuple[str, ...] = setting(
+        (), "plug-ins that are asked in order about clients unknown to password_file and jwt"
+    )
+    authenticator_options: Mapping[str, Mapping[str, str]] = field(
+        default_factory=dict, metadata={"help": "table of options for each of `authenticators`"}
+    )
+    jwt: JwtSettings = field(default=JwtSettings(), metadata={"help": "tokens as passwords"})
+    lockout: LockoutSettings = field(default=LockoutSettings(), metadata={"help": "failed logins"})
+    allow_anonymous_remote: bool = setting(
+        False, "listen beyond loopback although clients need no credentials"
+    )
 
     @property
-    def password_file(self) -> Path | None: ...
-    @property
-    def jwt(self) -> JwtSettings: ...
-    @property
-    def lockout(self) -> LockoutSettings: ...
-    @property
-    def authenticators(self) -> tuple[str, ...]: ...
-    @property
-    def authenticator_options(self) -> Mapping[str, Mapping[str, str]]: ...
-
-
-def authenticates(settings: LoginSettings) -> bool:
-    """Return whether any login is configured."""
-    return settings.password_file is not None or bool(settings.authenticators) or settings.jwt.enabled
+    def authenticates(self) -> bool:
+        """Return whether any login is configured."""
+        return self.password_file is not None or bool(self.authenticators) or self.jwt.enabled
 
 
 def check_exposure(address: str, *, is_local: bool, remote_allowed: bool) -> None:

@@ -1,6 +1,5 @@
 """Settings of the Flight front: frozen values with units, ranges and reasons. Reads no file."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -8,15 +7,28 @@ from typing import Literal
 from timestone.address import is_loopback, parse_address
 from timestone.config import MIB, Ack
 from timestone.declared import Declared, setting
-from timestone_access.settings import JwtSettings, LockoutSettings, authenticates, check_exposure
+from timestone_access.settings import JwtSettings, LoginSettings, check_exposure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FlightSettings(Declared):
+class FlightSettings(LoginSettings):
     """Table `[flight]`. Raises ValueError for contradicting settings."""
 
+    # Rights, and the tokens that this front gives.
+    acl_file: Path | None = field(
+        default=None,
+        metadata={
+            "help": "rights on logs, lines `log read NAME`; with a login, nothing is allowed without one"
+        },
+    )
+    jwt: JwtSettings = field(default=JwtSettings(), metadata={"help": "tokens as bearer or password"})
+    login_ms: int = setting(3_600_000, "how long the token of a login by Handshake is valid", low=1000)
+
+    # Listener and records.
     listen: str | None = setting(
-        None, "HOST:PORT to listen on, as in 127.0.0.1:8815; port 0 takes a free one; none: no Flight server"
+        None,
+        "HOST:PORT to listen on, as in 127.0.0.1:8815; port 0 takes a free one; none: no Flight server",
+        heading="listener and records",
     )
     ack: Ack | None = field(
         default=None,
@@ -30,32 +42,6 @@ class FlightSettings(Declared):
             "help": "records that followers see: durable ones, or all that are written, some milliseconds earlier"
         },
     )
-
-    # Logins.
-    allow_anonymous_remote: bool = setting(
-        False,
-        "listen beyond loopback although clients need no credentials",
-        heading="authentication and access",
-    )
-    password_file: Path | None = field(
-        default=None,
-        metadata={"help": "users and password hashes, as written by `timestone passwd` or mosquitto_passwd"},
-    )
-    acl_file: Path | None = field(
-        default=None,
-        metadata={
-            "help": "rights on logs, lines `log read NAME`; with a login, nothing is allowed without one"
-        },
-    )
-    authenticators: tuple[str, ...] = setting(
-        (), "plug-ins that are asked in order about clients unknown to password_file and jwt"
-    )
-    authenticator_options: Mapping[str, Mapping[str, str]] = field(
-        default_factory=dict, metadata={"help": "table of options for each of `authenticators`"}
-    )
-    jwt: JwtSettings = field(default=JwtSettings(), metadata={"help": "tokens as bearer or password"})
-    lockout: LockoutSettings = field(default=LockoutSettings(), metadata={"help": "failed logins"})
-    login_ms: int = setting(3_600_000, "how long the token of a login by Handshake is valid", low=1000)
 
     # TLS.
     certificate: Path | None = field(
@@ -126,4 +112,4 @@ class FlightSettings(Declared):
     @property
     def knows_users(self) -> bool:
         """Return whether clients have to log in."""
-        return authenticates(self) or self.user_from != "login"
+        return self.authenticates or self.user_from != "login"

@@ -44,9 +44,6 @@ class MqttSettings(SecuritySettings):
     listeners: tuple[ListenerSettings, ...] = field(
         default=(), metadata={"help": "tables of further listeners, for TLS, WebSocket or other rules"}
     )
-    allow_anonymous_remote: bool = field(
-        default=False, metadata={"help": "listen beyond loopback although clients need no credentials"}
-    )
     ack: Ack | None = field(
         default=None,
         metadata={
