@@ -135,6 +135,22 @@ def time_us(moment: datetime) -> int:
     return (moment - _EPOCH) // timedelta(microseconds=1)
 
 
+def parse_time(text: str) -> datetime:
+    """Return the time in a text as in RFC 3339. Raises ValueError, also for one without a time zone."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(
+            f"expected an RFC 3339 time such as 2026-07-01T08:00:00Z, got {text!r:.60}"
+        ) from None
+    if moment.tzinfo is None:
+        # Guessing the zone would silently move a read by hours.
+        raise ValueError(
+            f"expected a time zone in {text!r}: {moment.isoformat()}Z for UTC, or an offset such as +02:00 instead of Z"
+        )
+    return moment
+
+
 def user_headers(pairs: Iterable[tuple[str, bytes | bytearray | memoryview]]) -> list[Header]:
     """Return the items for pairs of a name and a value. Raises TypeError for anything else."""
     items = []

@@ -1,10 +1,10 @@
 """Places in a log as the command line writes them: `earliest`, `latest`, `offset:N`, `time:RFC3339`."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+from timestone.record import parse_time, time_us
+
 _FORMS = "earliest, latest, offset:N or time:RFC3339 (such as time:2026-07-01T08:00:00Z)"
 
 
@@ -52,13 +52,4 @@ def parse_position(text: str) -> Position:
 
 def parse_time_us(text: str) -> int:
     """Return the microseconds since 1970 of an RFC 3339 time. Raises ValueError, also without a time zone."""
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise ValueError(f"expected an RFC 3339 time such as 2026-07-01T08:00:00Z, got {text!r}") from None
-    if moment.tzinfo is None:
-        # Guessing the zone would silently move the read by hours.
-        raise ValueError(
-            f"expected a time zone in {text!r}: {moment.isoformat()}Z for UTC, or an offset such as +02:00 instead of Z"
-        )
-    return (moment - _EPOCH) // timedelta(microseconds=1)
+    return time_us(parse_time(text))

@@ -3,7 +3,6 @@ code."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
 from typing import Any, NamedTuple
 
 import msgspec
@@ -12,7 +11,7 @@ from timestone.declared import parse_duration
 from timestone.errors import CorruptRecord, InvalidName, OffsetOutOfRange
 from timestone.filters import validate_filter
 from timestone.reading.topic_mask import TopicMask
-from timestone.record import Record
+from timestone.record import Record, parse_time
 from timestone.view import LogView
 
 from ..problems import Problem
@@ -87,7 +86,7 @@ def position(log: LogView, text: str | None, time_us: int | None, default: int) 
     try:
         if text.startswith("-"):
             return log.offset_at(time.time_ns() // 1000 - parse_duration(text[1:], "us"))
-        return log.offset_at(datetime.fromisoformat(text))
+        return log.offset_at(parse_time(text))
     except (ValueError, OverflowError):
         expected = (
             "an offset, earliest, latest, a time before now such as -15m, or a time in ISO 8601 with its zone"

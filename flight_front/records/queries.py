@@ -18,6 +18,7 @@ from flight_front.errors import InvalidRequest
 from timestone.disk.json_document import integer, json_object
 from timestone.filters import validate_filter
 from timestone.reading.arrow import SCHEMA
+from timestone.record import parse_time
 
 VERSION = 1
 COMMAND_BYTES_MAX = 64 * 1024
@@ -150,27 +151,20 @@ def _text(values: Mapping[str, Any], name: str) -> str:
 
 
 def _bound(value: object, words: tuple[str, ...]) -> Bound:
-    if isinstance(value, str):
-        return value if value in words else _time(value)
-    return integer(value)
+    if not isinstance(value, str):
+        return integer(value)
+    if value in words:
+        return value
+    try:
+        return parse_time(value)
+    except ValueError as error:
+        raise ValueError(f"invalid place: expected an offset or a time: {error}") from None
 
 
 def _end(value: object) -> int | datetime | None:
     found = None if value is None else _bound(value, ())
     assert not isinstance(found, str)
     return found
-
-
-def _time(text: str) -> datetime:
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise ValueError(f"invalid place: expected an offset or a time, got {text!r:.60}") from None
-    if moment.tzinfo is None:
-        raise ValueError(
-            f"invalid time: expected one with its zone, as in 2026-01-31T12:00:00Z, got {text!r}"
-        )
-    return moment
 
 
 def _topics(values: object) -> tuple[str, ...]:

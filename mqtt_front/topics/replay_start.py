@@ -1,14 +1,12 @@
 """Start position of a replay, as written in a topic filter or in the user property `stream-offset`."""
 
-import datetime
 import enum
 from typing import NamedTuple
 
 from timestone.errors import InvalidName
+from timestone.record import parse_time, time_us
 
 _NUMBER_MAX = (1 << 63) - 1
-_MICROSECOND = datetime.timedelta(microseconds=1)
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 class StartKind(enum.Enum):
@@ -51,12 +49,9 @@ def parse_topic_start(text: str) -> Start:
             f"{text!r} is not a position in a log: expected @earliest, @latest, @offset:<n> or @time:<RFC 3339>"
         )
     try:
-        time = datetime.datetime.fromisoformat(value)
+        return Start(StartKind.TIME, max(0, time_us(parse_time(value))))
     except ValueError as error:
-        raise InvalidName(f"{text!r} has an invalid time: expected RFC 3339: {error}") from None
-    if time.tzinfo is None:
-        raise InvalidName(f"{text!r} has a time without its zone: end it with Z")
-    return Start(StartKind.TIME, max(0, (time - _EPOCH) // _MICROSECOND))
+        raise InvalidName(f"{text!r} has an invalid time: {error}") from None
 
 
 def _word(text: str) -> Start | None:

@@ -6,13 +6,13 @@ import json
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 from pyspark_timestone.errors import InvalidOption
 from timestone.declared import COUNTED_MOST
+from timestone.record import parse_time, time_us
 from timestone_tiering.buckets.bucket_url import check_url
 from timestone_tiering.errors import TieringError
 from timestone_tiering.objects.layout import OWNERS
@@ -153,17 +153,12 @@ class OptionText(dict[str, str]):
         if _MILLISECONDS.fullmatch(text):
             return 1000 * int(text)
         try:
-            moment = datetime.fromisoformat(text)
+            return time_us(parse_time(text))
         except ValueError:
-            moment = None
-        if moment is None or moment.tzinfo is None:
             raise InvalidOption(
                 f"invalid {name}: expected milliseconds since 1970 or a time with its zone, like 2026-01-31T12:00:00Z,"
                 f" got {self[name]!r:.60}"
-            )
-        # In integers: a float has too few digits for the microseconds of our time.
-        whole = moment.replace(microsecond=0)
-        return int(whole.timestamp()) * 1_000_000 + moment.microsecond
+            ) from None
 
     def words(self, name: str) -> tuple[str, ...]:
         """Words between commas; none when it is not given."""

@@ -18,6 +18,7 @@ from timestone.record import (
     as_bytes,
     decode_headers,
     encode_headers,
+    parse_time,
     time_us,
     user_headers,
 )
@@ -161,6 +162,17 @@ def test_time_is_microseconds_since_1970() -> None:
     assert time_us(datetime(1970, 1, 1, 2, tzinfo=timezone(timedelta(hours=2)))) == 0
     with pytest.raises(ValueError, match=r"expected a datetime with a time zone, got datetime\.datetime"):
         time_us(datetime(1970, 1, 1))
+
+
+def test_text_of_a_time_needs_its_zone() -> None:
+    assert time_us(parse_time("2026-07-01T08:00:00.000001Z")) == 1_782_892_800_000_001
+    assert parse_time("1970-01-01T02:00:00+02:00") == datetime(1970, 1, 1, tzinfo=UTC)
+    for text, error in (
+        ("yesterday", "expected an RFC 3339 time such as"),
+        ("2026-07-01", "expected a time zone in '2026-07-01': 2026-07-01T00:00:00Z for UTC"),
+    ):
+        with pytest.raises(ValueError, match=error):
+            parse_time(text)
 
 
 def test_record_repr_has_time_topic_size_and_the_first_bytes() -> None:

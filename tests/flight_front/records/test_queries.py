@@ -51,8 +51,11 @@ def test_ticket_of_a_range_is_read_back_as_the_same_query() -> None:
         ({"log": "a", "version": 2}, "expected version 1, got 2"),
         ({"log": "a", "form": 1}, "got 'form'"),
         ({"log": "a", "from": -1}, "expected 0 to"),
-        ({"log": "a", "from": "soon"}, "expected an offset or a time, got 'soon'"),
-        ({"log": "a", "to": "2026-01-31T12:00:00"}, "expected one with its zone"),
+        (
+            {"log": "a", "from": "soon"},
+            "expected an offset or a time: expected an RFC 3339 time such as .* got 'soon'",
+        ),
+        ({"log": "a", "to": "2026-01-31T12:00:00"}, "expected a time zone in"),
         ({"log": "a", "from": 1.5}, "expected a whole number"),
         ({"log": "a", "topics": "x"}, "expected a list"),
         ({"log": "a", "topics": ["x/#/y"]}, "invalid"),
