@@ -1,5 +1,6 @@
-"""DoExchange: following with credit. The client sends `{"credit": n}` for n more batches and `{"commit": offset}`.
-Without credit nothing is read for it, so a slow client costs its offset and no memory."""
+"""DoExchange: following with credit. The client sends `{"credit": n}` for n more batches and `{"commit": offset}`, with
+`"metadata"` for a text that is kept with it. Without credit nothing is read for it, so a slow client costs its offset
+and no memory."""
 
 import asyncio
 
@@ -55,6 +56,7 @@ class Exchange:
             values = json_object(metadata)
             credit = integer(values.pop("credit", 0), 0, _CREDIT_MAX)
             offset = integer(values.pop("commit")) if "commit" in values else None
+            text = values.pop("metadata", "") if offset is not None else ""
             if values:
                 raise ValueError(f"expected credit or commit, got {next(iter(values))!r:.40}")
         except (ValueError, TypeError) as error:
@@ -63,11 +65,14 @@ class Exchange:
             if self._query.reader is None:
                 raise InvalidRequest("invalid commit: expected a command with `reader`")
             reader = ReaderId(self._query.log, self._query.partition, self._query.reader)
-            await self._calls.in_thread(self._store.commit_readers, {reader: offset})
+            await self._calls.in_thread(self._commit, reader, offset, text)
             await self._call.write(encoded_metadata(b'{"committed": %d}' % offset))
         if credit:
             self._credit = min(self._credit + credit, _CREDIT_MAX)
             self._credited.set()
+
+    def _commit(self, reader: ReaderId, offset: int, text: str) -> None:
+        self._store.commit_readers({reader: offset}, metadata={reader: text})
 
     async def _send(self) -> None:
         while True:

@@ -19,7 +19,7 @@ def exchange(client: Any, **values: Any) -> Any:
     return writer, reader
 
 
-def ask(writer: Any, **values: int) -> None:
+def ask(writer: Any, **values: int | str) -> None:
     writer.write_metadata(json.dumps(values).encode())
 
 
@@ -47,11 +47,11 @@ def test_reader_continues_where_it_has_committed(tmp_path: Path) -> None:
     with flight_server(tmp_path) as server, server.connect() as client:
         server.store.log("t").append_many([b"0", b"1", b"2"])
         writer, reader = exchange(client, reader="me")
-        ask(writer, credit=1, commit=2)
+        ask(writer, credit=1, commit=2, metadata="host 7")
         answers = [reader.read_chunk().app_metadata.to_pybytes() for _ in range(2)]
         assert sorted(answers) == [b'{"committed": 2}', b'{"next": 3}']
         found = server.store.committed(ReaderId("t", 0, "me"))
-        assert found is not None and found.offset == 2
+        assert found is not None and (found.offset, found.metadata) == (2, "host 7")
         writer.close()
         wait_for(lambda: server.calls.open_count == 0)
         writer, reader = exchange(client, reader="me")
@@ -66,9 +66,10 @@ def test_reader_continues_where_it_has_committed(tmp_path: Path) -> None:
         ({"commit": 1}, "expected a command with `reader`"),
         ({"credit": -1}, "expected 0"),
         ({"x": 1}, "got 'x'"),
+        ({"credit": 1, "metadata": "x"}, "got 'metadata'"),
     ],
 )
-def test_invalid_request_ends_the_exchange(tmp_path: Path, values: dict[str, int], error: str) -> None:
+def test_invalid_request_ends_the_exchange(tmp_path: Path, values: dict[str, Any], error: str) -> None:
     with flight_server(tmp_path) as server, server.connect() as client:
         writer, reader = exchange(client)
         ask(writer, **values)
