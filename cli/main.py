@@ -25,6 +25,7 @@ COMMANDS = {
         "top": Entry(".live.top", "Show what clients of a running server do, and refresh it."),
         "console": Entry(".live.console", "Show a store and its server in a browser."),
         "metrics": Entry(".live.metrics", "Show what a server did over time, by its own samples."),
+        "export": Entry(".live.export", "Send what a server recorded to a collector of OpenTelemetry."),
         "kick": Entry(".live.kick", "Disconnect a client of a running server."),
         "passwd": Entry(".mqtt.passwd", "Set the password of a user of the MQTT server."),
     },

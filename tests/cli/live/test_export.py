@@ -1,0 +1,172 @@
+"""A collector that fails, stalls and returns gets everything once, and nothing again after a commit."""
+
+import gzip
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+
+import timestone
+from tests.cli.processes import Running
+from tests.cli.processes import timestone as command
+from tests.support.waiting import wait_for
+from timestone.metrics.metric import metric
+from timestone.metrics.records import (
+    EVENT_TOPICS,
+    EVENTS_LOG,
+    METRICS_LOG,
+    METRICS_TOPIC,
+    encode_event,
+    encode_sample,
+    sample_of,
+)
+from timestone.reading.named_readers import ReaderId
+
+SAMPLES, EVENTS = 120, 7
+
+
+class Collecting(ThreadingHTTPServer):
+    """Collector of OTLP over HTTP that keeps what it has answered with 200."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Answering)
+        self.status = 200
+        self.stalled: threading.Event | None = None
+        """Requests wait for it, and are then not answered."""
+        self.requests = 0
+        self.samples: list[tuple[int, float]] = []
+        self.events: list[tuple[str, str]] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that has left is no error here."""
+
+    def take(self, path: str, body: bytes) -> None:
+        if path == "/v1/metrics":
+            for resource in ExportMetricsServiceRequest.FromString(body).resource_metrics:
+                for scope in resource.scope_metrics:
+                    for one in scope.metrics:
+                        assert one.name == "timestone_mqtt_publishes_received_total"
+                        assert one.sum.is_monotonic and one.sum.aggregation_temporality == 2
+                        self.samples += [
+                            (point.time_unix_nano, point.as_double or point.as_int)
+                            for point in one.sum.data_points
+                        ]
+            return
+        assert path == "/v1/logs"
+        for logs in ExportLogsServiceRequest.FromString(body).resource_logs:
+            for found in logs.scope_logs:
+                for record in found.log_records:
+                    facts = {one.key: one.value.string_value for one in record.body.kvlist_value.values}
+                    self.events.append((record.event_name, facts["client"]))
+
+
+class Answering(BaseHTTPRequestHandler):
+    server: Collecting
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        if self.headers.get("content-encoding") == "gzip":
+            body = gzip.decompress(body)
+        self.server.requests += 1
+        if self.server.stalled is not None:
+            self.server.stalled.wait(60)
+            self.close_connection = True
+            return
+        if self.server.status == 200:
+            self.server.take(self.path, body)
+        self.send_response(self.server.status)
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Print nothing."""
+
+
+@pytest.fixture
+def collector() -> Iterator[Collecting]:
+    with Collecting() as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def record(path: Path, first: int, count: int, events: int) -> None:
+    with timestone.open(path) as store:
+        for number in range(first, first + count):
+            metrics = [metric("timestone_mqtt_publishes_received", "counter", "Publishes.", number)]
+            sample = sample_of(metrics, time_us=number + 1, started_us=1, node="n", interval_ms=1000)
+            store.log(METRICS_LOG).append(encode_sample(sample), topic=METRICS_TOPIC)
+        for number in range(events):
+            facts = {"client": f"c{first + number}", "user": None, "counts": {"publishes_received": 3}}
+            payload = encode_event("disconnected", facts, time_us=number + 1, node="n")
+            store.log(EVENTS_LOG).append(payload, topic=EVENT_TOPICS["disconnected"])
+
+
+def committed(path: Path) -> list[int | None]:
+    with timestone.view(path) as view:
+        found = [view.committed(ReaderId(log, 0, "otlp")) for log in (METRICS_LOG, EVENTS_LOG)]
+        return [None if one is None else one.offset for one in found]
+
+
+@pytest.mark.slow
+def test_export_loses_nothing_and_repeats_nothing_when_the_collector_fails_and_stalls(
+    tmp_path: Path, collector: Collecting
+) -> None:
+    path = tmp_path / "data"
+    record(path, 0, SAMPLES, EVENTS)
+    words = ("export", "otlp", str(path), "--endpoint", collector.url, "--timeout", "500ms", "--once")
+    collector.status = 500
+    failed = command(*words)
+    assert failed.returncode == 1 and "nothing of it is lost" in failed.stderr
+    assert collector.requests >= 2 and committed(path) == [None, None]
+    collector.stalled = threading.Event()
+    assert command(*words).returncode == 1
+    assert committed(path) == [None, None]
+    collector.stalled.set()
+    collector.stalled, collector.status = None, 200
+    assert command(*words).returncode == 0
+    assert collector.samples == [((number + 1) * 1000, number) for number in range(SAMPLES)]
+    assert collector.events == [("timestone.disconnected", f"c{number}") for number in range(EVENTS)]
+    assert committed(path) == [SAMPLES, EVENTS]
+    requests = collector.requests
+    done = command(*words)
+    assert done.returncode == 0 and collector.requests == requests
+    assert f"timestone.metrics: 0 sent, next offset {SAMPLES}" in done.stdout
+    record(path, SAMPLES, 1, 0)
+    assert command(*words).returncode == 0
+    assert collector.samples[SAMPLES:] == [((SAMPLES + 1) * 1000, SAMPLES)]
+
+
+@pytest.mark.slow
+def test_export_continues_when_the_collector_returns_and_after_a_damaged_record(
+    tmp_path: Path, collector: Collecting
+) -> None:
+    path = tmp_path / "data"
+    record(path, 0, 3, 0)
+    with timestone.open(path) as store:
+        store.log(METRICS_LOG).append(b"nonsense", topic=METRICS_TOPIC)
+        store.log(EVENTS_LOG).append(b'{"schema":1}', topic=EVENT_TOPICS["connected"])
+    record(path, 3, 1, 1)
+    collector.status = 500
+    words = ("export", "otlp", "data", "--endpoint", collector.url, "--timeout", "1s")
+    with Running(*words, cwd=tmp_path) as running:
+        wait_for(lambda: collector.requests)
+        collector.status = 200
+        wait_for(lambda: committed(path) == [5, 2])
+        _, out, err = running.stop()
+    assert [value for _, value in collector.samples] == [0, 1, 2, 3]
+    assert "timestone.metrics: 4 sent, next offset 5" in out and "a record is left out" in err
