@@ -9,6 +9,7 @@ import struct
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from flight_front.errors import InvalidRequest
@@ -98,10 +99,28 @@ def decoded_batch(data: FlightData, schema: pa.Schema) -> pa.RecordBatch:
     try:
         message = pa.ipc.read_message(pa.py_buffer(b"".join([_framed(data.header), data.body])))
         batch = pa.ipc.read_record_batch(message, schema)
+        batch.validate()
+        _check_views(batch)
         batch.validate(full=True)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise InvalidRequest(f"invalid batch: {error}") from None
     return batch
+
+
+def _check_views(batch: pa.RecordBatch) -> None:
+    """Raise InvalidRequest if the values of a column would take more than the message did: views may share their bytes,
+    and each of them would be validated and copied."""
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if str(column.type) not in ("binary_view", "string_view") or not len(column):
+            continue
+        lengths = np.frombuffer(column.buffers()[1], np.uint32)[::4][column.offset :][: len(column)]
+        total = int(lengths[column.is_valid().to_numpy(zero_copy_only=False)].sum(dtype=np.int64))
+        most = column.get_total_buffer_size()
+        if total > most:
+            raise InvalidRequest(
+                f"invalid column {name}: expected at most the {most} bytes that were sent, got views of {total} bytes; "
+                "send binary or text in place of views"
+            )
 
 
 def _framed(header: bytes) -> bytes:

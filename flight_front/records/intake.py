@@ -82,18 +82,6 @@ def _are_headers(kind: pa.DataType) -> bool:
     return {each.name: str(each.type) in own for each in kind.value_type} == {"key": True, "value": True}
 
 
-def _check_views(column: pa.Array, name: str) -> None:
-    """Raise InvalidRequest if the values would take more memory than the message did: views may share their bytes."""
-    sizes = np.frombuffer(column.buffers()[1] or b"", np.int32)[::4][column.offset :][: len(column)]
-    present = column.is_valid().to_numpy(zero_copy_only=False)
-    total, most = int(sizes[present].sum(dtype=np.int64)), column.get_total_buffer_size()
-    if total > most:
-        raise InvalidRequest(
-            f"invalid column {name}: expected at most the {most} bytes that were sent, got views of {total} bytes; "
-            "send binary or text in place of views"
-        )
-
-
 def _binary(column: pa.Array, name: str) -> pa.Array:
     kind = column.type
     if pa.types.is_null(kind):
@@ -104,8 +92,6 @@ def _binary(column: pa.Array, name: str) -> pa.Array:
         return column.cast(pa.binary())
     if not (_is(kind, "binary") or _is(kind, "string")):
         raise InvalidRequest(f"invalid column {name}: expected binary or text, got {kind}")
-    if "view" in str(kind):
-        _check_views(column, name)
     return column.cast(pa.large_binary() if "large" in str(kind) else pa.binary())
 
 
@@ -144,8 +130,6 @@ def _topics(column: pa.Array | None, count: int) -> tuple[tuple[str, ...], npt.N
         return (), nameless
     if not _is(column.type, "string"):
         raise InvalidRequest(f"invalid column topic: expected text, got {column.type}")
-    if "view" in str(column.type):
-        _check_views(column, "topic")
     coded = column.cast(pa.large_string()).dictionary_encode()
     numbers = pc.fill_null(coded.indices.cast(pa.uint32()), NO_TOPIC_NUMBER)
     return tuple(coded.dictionary.to_pylist()), numbers.to_numpy(zero_copy_only=False)

@@ -81,6 +81,39 @@ def test_value_that_declares_gigabytes_is_refused_without_memory_for_it() -> Non
         decoded_batch(FlightData(header=header, body=data.body), pa.schema([("value", pa.binary())]))
 
 
+def views(kind: pa.DataType, count: int, length: int, size_bytes: int) -> pa.RecordBatch:
+    """Return a batch of views that all show the same bytes."""
+    shown = struct.pack("<i4sii", length, b"xxxx", 0, 0) * count
+    buffers = [None, pa.py_buffer(shown), pa.py_buffer(b"x" * size_bytes)]
+    return pa.record_batch([pa.Array.from_buffers(kind, count, buffers)], names=["value"])
+
+
+@pytest.mark.parametrize("kind", [pa.binary_view(), pa.string_view()])
+def test_views_that_share_their_bytes_are_refused_before_these_are_looked_at(kind: pa.DataType) -> None:
+    """A message of a few megabytes must not become terabytes, to validate or to copy."""
+    for length, total in ((1 << 20, 1 << 37), (-1, (1 << 49) - (1 << 17))):
+        batch = views(kind, 1 << 17, length, 1 << 20)
+        with pytest.raises(InvalidRequest, match=f"got views of {total} bytes"):
+            decoded_batch(decoded(encoded_batch(batch)), batch.schema)
+
+
+@pytest.mark.parametrize("kind", [pa.binary_view(), pa.string_view()])
+def test_views_are_decoded_when_they_show_no_more_than_was_sent(kind: pa.DataType) -> None:
+    values = pa.array(["a longer value than twelve bytes", None, "short", ""], kind)
+    for part in (values, values.slice(1, 2), values.slice(4)):
+        batch = pa.record_batch([part], names=["value"])
+        assert decoded_batch(decoded(encoded_batch(batch)), batch.schema).equals(batch)
+
+
+def test_views_of_a_cut_buffer_are_refused() -> None:
+    data = decoded(encoded_batch(views(pa.binary_view(), 100, 32, 3200)))
+    views_length, end = struct.pack("<q", 1600), struct.pack("<q", 16)
+    cut = FlightData(header=data.header.replace(views_length, end, 1), body=data.body)
+    assert cut.header != data.header
+    with pytest.raises(InvalidRequest, match="invalid batch"):
+        decoded_batch(cut, pa.schema([("value", pa.binary_view())]))
+
+
 @pytest.mark.parametrize("message", [b"\x08\x01", b"\x12\xff\x01", b"\x12", b"\xff" * 12, b"\x12\x05abc"])
 def test_malformed_message_is_refused(message: bytes) -> None:
     with pytest.raises(InvalidRequest, match="invalid message"):

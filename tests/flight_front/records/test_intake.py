@@ -1,4 +1,3 @@
-import struct
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -104,23 +103,9 @@ def test_schema_without_value_is_refused() -> None:
         check_columns(pa.schema([("value", pa.string()), ("value", pa.string())]))
 
 
-def shared_views(kind: pa.DataType, count: int, size_bytes: int) -> pa.Array:
-    """Return views that all show the same bytes."""
-    views = struct.pack("<i4sii", size_bytes, b"xxxx", 0, 0) * count
-    return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(views), pa.py_buffer(b"x" * size_bytes)])
-
-
-def test_columns_that_would_take_more_memory_than_they_sent_are_refused() -> None:
-    """A message of a megabyte must not become terabytes."""
-    count = 1 << 14
-    views = shared_views(pa.binary_view(), count, 1 << 20)
-    texts = shared_views(pa.string_view(), count, 1 << 20)
-    few = pa.array([b"x"] * count)
-    for columns in ({"value": views}, {"value": few, "key": views}, {"value": few, "topic": texts}):
-        with pytest.raises(InvalidRequest, match="got views of 17179869184 bytes"):
-            take(pa.record_batch(list(columns.values()), names=list(columns)))
-    with pytest.raises(InvalidRequest, match="expected at most 65536 nulls without a type, got 4294967296"):
-        take(pa.record_batch([pa.nulls(1 << 32)], names=["value"]))
+def test_columns_that_take_no_bytes_of_a_message_are_refused() -> None:
+    with pytest.raises(InvalidRequest, match="expected at most 65536 nulls without a type, got 1048576"):
+        take(pa.record_batch([pa.nulls(1 << 20)], names=["value"]))
     nothing = pa.struct([("key", pa.null()), ("value", pa.null())])
     with pytest.raises(InvalidRequest, match="expected a list of key and value as text or binary"):
         check_columns(pa.schema([("value", pa.binary()), ("headers", pa.list_(nothing))]))
