@@ -19,7 +19,9 @@ def commands_page() -> str:
     parts = [
         "# All commands\n\nThe text of `--help-all` of each command. [Commands](cli.md) explains them.\n"
     ]
-    with click.Context(timestone, info_name="timestone", terminal_width=_COLUMNS) as ctx:
+    # The settings of each command, as in its own run: a command keeps the help option that it made first.
+    settings = timestone.context_settings
+    with click.Context(timestone, info_name="timestone", terminal_width=_COLUMNS, **settings) as ctx:
         parts += _helps(ctx)
     return "\n".join(parts)
 

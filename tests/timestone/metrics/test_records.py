@@ -47,8 +47,12 @@ def test_records_of_version_1_are_read() -> None:
     found = decode_sample(sample)
     assert found.values["timestone_mqtt_publishes_received_total"] == 2
     assert sum(found.histograms["timestone_mqtt_acknowledge_seconds"].counts) == 2
-    assert [decode_event(one)["event"] for one in events] == ["connected", "disconnected"]
+    assert [decode_event(one)["event"] for one in events] == [
+        "connected", "disconnected", "traffic", "hour",
+    ]  # fmt: skip
     assert decode_event(events[1])["counts"]["publishes_received"] == 1
+    assert decode_event(events[2])["counts"]["packets_received"] == 2
+    assert decode_event(events[3])["gauges"]["timestone_mqtt_sessions_connected"]["max"] == 1
 
 
 @pytest.mark.parametrize("payload", [b"[]", b"{}", b"nonsense", b"\xff", b'{"schema":1,"histograms":[]}'])
