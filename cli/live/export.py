@@ -62,7 +62,7 @@ def command(
     try:
         from .otlp import Collector  # noqa: PLC0415
     except ModuleNotFoundError as error:
-        raise MissingExtra("export to a collector", error.name or "opentelemetry", "otel") from None
+        raise MissingExtra("requests to a collector", error.name or "opentelemetry", "otel") from None
     collector = Collector(endpoint, max(100, timeout_ms) / 1000)
     with closing(view_store(directory)) as view, closing(collector), Interrupts() as interrupts:
         feeds = [

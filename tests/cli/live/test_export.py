@@ -1,6 +1,7 @@
 """A collector that fails, stalls and returns gets everything once, and nothing again after a commit."""
 
 import gzip
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -25,6 +26,7 @@ from timestone.metrics.records import (
     sample_of,
 )
 from timestone.reading.named_readers import ReaderId
+from timestone_cli.main import main
 
 SAMPLES, EVENTS = 120, 7
 
@@ -170,3 +172,14 @@ def test_export_continues_when_the_collector_returns_and_after_a_damaged_record(
         _, out, err = running.stop()
     assert [value for _, value in collector.samples] == [0, 1, 2, 3]
     assert "timestone.metrics: 4 sent, next offset 5" in out and "a record is left out" in err
+
+
+def test_export_names_the_extra_when_it_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(tmp_path / "data", 0, 1, 0)
+    monkeypatch.delitem(sys.modules, "timestone_cli.live.otlp", raising=False)
+    monkeypatch.setitem(sys.modules, "opentelemetry._logs", None)
+    assert main(["export", "otlp", str(tmp_path / "data"), "--once"]) == 1
+    error = capsys.readouterr().err
+    assert "requests to a collector need opentelemetry" in error and "[otel]" in error
