@@ -156,7 +156,7 @@ cdef class Column:
             return
         self.view = View(source)
         if self.view.count(item_bytes) != count:
-            raise ValueError(f"{count} records with a column of {self.view.count(item_bytes)}")
+            raise ValueError(f"invalid column: expected {count} values, got {self.view.count(item_bytes)}")
         self.at = self.view.data
         self.step = item_bytes
 
@@ -480,7 +480,7 @@ cdef bytes filled(
     cdef Py_ssize_t count = length_view.count(4)
     cdef View crc_view = View(data_crcs)
     if crc_view.size and crc_view.count(4) != count:
-        raise ValueError(f"{count} records with {crc_view.count(4)} checksums")
+        raise ValueError(f"invalid checksums: expected {count}, got {crc_view.count(4)}")
     cdef Column topics = Column(topic_ids, 4, count)
     cdef Column headers = Column(header_lengths, 2, count)
     cdef Column flag_column = Column(flags, 2, count)
@@ -491,7 +491,7 @@ cdef bytes filled(
     for number in range(piece_count):
         data_bytes += <uint64_t>PyBytes_GET_SIZE(<object>piece_of(pieces, number))
     if total != data_bytes:
-        raise ValueError(f"{data_bytes} bytes with lengths that add up to {total}")
+        raise ValueError(f"invalid lengths: expected a sum of {data_bytes} bytes, got {total}")
     if position < 0 or position + total > U32_MAX:
         raise OverflowError(f"{total} bytes at position {position}")
     cdef uint32_t start = position

@@ -127,7 +127,7 @@ def fill_entries(
     count = len(sizes)
     given = _items(data_crcs, np.uint32)
     if len(given) and len(given) != count:
-        raise ValueError(f"{count} records with {len(given)} checksums")
+        raise ValueError(f"invalid checksums: expected {count}, got {len(given)}")
     topics = _column(topic_ids, np.uint32, count)
     headers = _column(header_lengths, np.uint16, count)
     flag_column = _column(flags, np.uint16, count)
@@ -135,7 +135,7 @@ def fill_entries(
     ends = np.cumsum(sizes, dtype=np.int64)
     total = int(ends[-1]) if count else 0
     if total != data_bytes:
-        raise ValueError(f"{data_bytes} bytes with lengths that add up to {total}")
+        raise ValueError(f"invalid lengths: expected a sum of {data_bytes} bytes, got {total}")
     if position < 0 or position + total > _U32_MAX:
         raise OverflowError(f"{total} bytes at position {position}")
     crcs = _data_crcs(pieces, sizes, given)
@@ -339,7 +339,7 @@ def _column(column: Column, kind: type[np.unsignedinteger], count: int) -> npt.N
         return np.asarray(column, dtype=kind)
     items = _items(column, kind)
     if len(items) != count:
-        raise ValueError(f"{count} records with a column of {len(items)}")
+        raise ValueError(f"invalid column: expected {count} values, got {len(items)}")
     return items
 
 

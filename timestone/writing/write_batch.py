@@ -81,7 +81,7 @@ class WriteBatch:
         else:
             total = int(write_batch._sizes().sum(dtype=np.uint64))
         if total != len(data):
-            raise ValueError(f"{len(data)} bytes with lengths that add up to {total}")
+            raise ValueError(f"invalid lengths: expected a sum of {len(data)} bytes, got {total}")
         return write_batch
 
     @classmethod
@@ -213,13 +213,15 @@ def _column(column: Column, count: int, kind: type[np.unsignedinteger]) -> int |
     not fit."""
     if isinstance(column, int):
         if not 0 <= column <= _MOST[kind]:
-            raise OverflowError(f"{column} is not from 0 to {_MOST[kind]}")
+            raise OverflowError(f"invalid column: expected a value from 0 to {_MOST[kind]}, got {column}")
         return column
     numbers = np.ascontiguousarray(column, dtype=kind)
     if numbers.shape != (count,):
-        raise ValueError(f"{count} payloads with a column of shape {numbers.shape}")
+        raise ValueError(f"invalid column: expected {count} values, got shape {numbers.shape}")
     if isinstance(column, np.ndarray) and column.dtype != kind and (numbers != column).any():
-        raise OverflowError(f"a column of {column.dtype} has values that do not fit {kind.__name__}")
+        raise OverflowError(
+            f"invalid column: expected values of {kind.__name__}, got others of {column.dtype}"
+        )
     return numbers
 
 
