@@ -133,6 +133,8 @@ class StandaloneCluster:
             "spark.cores.max": str(self._workers),
             "spark.scheduler.minRegisteredResourcesRatio": "1.0",
             "spark.scheduler.maxRegisteredResourcesWaitingTime": "10m",
+            # Executors of one host read each other's shuffle files, which another user may not.
+            "spark.shuffle.readHostLocalDisk": str(not self._users).lower(),
         }
         given = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
         words = ("--master", self.url, *given, str(program), *words)
