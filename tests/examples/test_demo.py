@@ -37,7 +37,9 @@ def test_demo_finds_equal_counts_also_after_an_earlier_demo(tmp_path: Path) -> N
         timeout=1400,
     )
     assert done.returncode == 0, done.stdout
-    assert f"messages in Parquet = {MESSAGES:,}" in done.stdout.splitlines()[-1]
+    counts, console = done.stdout.splitlines()[-2:]
+    assert f"messages in Parquet = {MESSAGES:,}" in counts
+    assert "timestone console" in console
     assert "device-0000" in done.stdout, "the first rows of the report"
 
 
