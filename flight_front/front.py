@@ -5,6 +5,7 @@ them."""
 
 import asyncio
 import logging
+import os
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +28,8 @@ _STOP_S = 5.0
 
 def _server_module() -> Any:
     """Return the module of the server. Raises MissingExtra, a ValueError."""
+    # The server forks to start programs, which do not use gRPC: its handlers would only write to standard error.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     return load("flight_front.server", extra="flight", what="a Flight listener")
 
 

@@ -126,7 +126,9 @@ def _run_for_server(directory: Path, inherited: int) -> None:
 
 def _end_with_server() -> None:
     """End the process when the server has gone, also by kill -9: its end of the pipe is closed then."""
-    sys.stdin.buffer.read()
+    # Not through `sys.stdin`: its lock, held by this thread when the process ends, is a fatal error of the interpreter.
+    while os.read(sys.stdin.fileno(), 4096):
+        pass
     os.kill(os.getpid(), signal.SIGTERM)
 
 

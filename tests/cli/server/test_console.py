@@ -59,8 +59,9 @@ def test_console_starts_at_the_first_visit_and_comes_back_when_it_is_killed(tmp_
         assert asked(ready["console"])["role"] == "reader"
         assert children(pid) != [console]
         (console,) = children(pid)
-        code, out, _ = running.stop()
+        code, out, err = running.stop()
         assert code == 0 and f"console on http://{ready['console']}" in out
+        assert "Fatal" not in out + err
         until(lambda: not Path(f"/proc/{console}").exists())
 
 
