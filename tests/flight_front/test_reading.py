@@ -12,6 +12,7 @@ from flight_front.errors import InvalidRequest
 from flight_front.reading import RecordStream, flight_info, offsets_of
 from flight_front.records.flight_data import decoded, decoded_batch
 from flight_front.records.queries import Query
+from tests.support.waiting import wait_for_seals
 from timestone.errors import OffsetOutOfRange
 from timestone.log import Log
 from timestone.store import Store
@@ -83,6 +84,7 @@ def test_segments_without_the_topics_have_no_endpoint(store: Store) -> None:
     for number in range(2000):
         log.append(b"x" * 100, topic="early" if number < 100 else "late", ack="written")
     log.sync()
+    wait_for_seals(log)  # the footer of a sealed segment has its topics
     descriptor = fl.FlightDescriptor.for_path("t").serialize()
     query = Query("t", topics=("early",))
     info = fl.FlightInfo.deserialize(flight_info(log, query, descriptor))
