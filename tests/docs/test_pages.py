@@ -108,7 +108,9 @@ def test_commands_and_programs_of_a_page_work(
     monkeypatch.setenv("COLUMNS", "80")
     with reserved_port() as port, contextlib.ExitStack() as stack:
         if any("s3://plant/" in block.text for block in blocks(page) if block.runs):
-            server = stack.enter_context(s3_server(tmp_path.with_name("s3"), bucket="plant"))
+            server = stack.enter_context(
+                s3_server(tmp_path.with_name(f"s3{tmp_path.name[-2:]}"), bucket="plant")
+            )
             for name, value in server.environment.items():
                 monkeypatch.setenv(name, value)
         script, promises = as_script(page, str(port), tmp_path)

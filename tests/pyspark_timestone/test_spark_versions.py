@@ -176,7 +176,7 @@ sink.start(store).awaitTermination()
 
 @pytest.mark.timeout(300)
 def test_connect_reads_streams_and_writes(store: Path, tmp_path: Path) -> None:
-    pytest.importorskip("grpc", reason="`.ci/spark_versions` installs what Spark Connect needs")
+    pytest.importorskip("grpc_status", reason="`.ci/spark_versions` installs what Spark Connect needs")
     jar = [str(tmp_path / "timestone-spark.jar")] if HAS_LIMITS else []
     for one in jar:
         subprocess.run([sys.executable, "-m", "pyspark_timestone.jvm.jar", one], check=True, timeout=100)

@@ -19,7 +19,7 @@ from tests.support.browser import (
 )
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Any]:
     """Return the browser."""
     path = chromium()
@@ -30,7 +30,7 @@ def browser() -> Iterator[Any]:
         found.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def plant(tmp_path_factory: pytest.TempPathFactory, browser: Any) -> Iterator[tuple[Server, Console, Any]]:
     """Return a server with clients, its console and the state of a session."""
     store = tmp_path_factory.mktemp("plant") / "data"

@@ -15,7 +15,7 @@ def test_mqtt_publishes_are_those_of_the_specification(size: int, qos: int) -> N
 
 
 def test_mqtt_connects_and_subscribes_as_the_specification_says() -> None:
-    assert Mqtt().hello("c") == encode_packet(packets.Connect("c", 4), 4)
+    assert Mqtt().hello("c") == encode_packet(packets.Connect("c", 4, keep_alive=65_535), 4)
     wanted = packets.Subscribe(1, (packets.Request("a/+", 1),))
     assert Mqtt().subscribe("a/+", 1) == encode_packet(wanted, 4)
 
