@@ -28,8 +28,8 @@ _STOP_S = 5.0
 
 def _server_module() -> Any:
     """Return the module of the server. Raises MissingExtra, a ValueError."""
-    # The server forks to start programs, which do not use gRPC: its handlers would only write to standard error.
-    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+    # gRPC writes a line to standard error whenever the server starts a program, for which nothing follows from it.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     return load("flight_front.server", extra="flight", what="a Flight listener")
 
 
