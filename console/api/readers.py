@@ -33,7 +33,7 @@ class ReadersQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class PinRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits of a pin; 0 is no limit."""
+    """Limits of a pin; 0 for none."""
 
     max_age_ms: int
     max_bytes: int

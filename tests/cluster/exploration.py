@@ -1,7 +1,7 @@
 """Ways through the states of a small cluster: all of them, breadth first, or long ones at random."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from tests.cluster.small_model import Broken, Event, Model, State
@@ -63,34 +63,36 @@ def walk(model: Model, first: State, rng: random.Random, most_steps: int) -> tup
             break
         options = list(model.options(state))
         event, make = rng.choices(options, [favour.get(event.name, 2) for event, _ in options])[0]
-        taken.append(event)
         try:
-            after = make()
-            if after is None or after == state:
-                taken.pop()
-            else:
-                state = after
-                model.check(state)
+            state = _step(model, state, event, make, taken)
         except Broken as broken:
             return str(broken), taken
     return None
 
 
+def _step(
+    model: Model, state: State, event: Event, make: Callable[[], State | None], taken: list[Event]
+) -> State:
+    """Take a step and return the state after it. It is added to `taken` unless it changes nothing. Raises Broken."""
+    taken.append(event)
+    after = make()
+    if after is None or after == state:
+        taken.pop()
+        return state
+    model.check(after)
+    return after
+
+
 def breaks(model: Model, first: State, events: Sequence[Event]) -> list[Event] | None:
     """Take these steps, as far as they are possible. Return those that led to a broken invariant, or None."""
-    state, taken = first, []
+    state = first
+    taken: list[Event] = []
     for wanted in events:
         make = next((make for event, make in model.options(state) if event == wanted), None)
         if make is None:
             continue
-        taken.append(wanted)
         try:
-            after = make()
-            if after is None or after == state:
-                taken.pop()
-            else:
-                state = after
-                model.check(state)
+            state = _step(model, state, wanted, make, taken)
         except Broken:
             return taken
     return None
