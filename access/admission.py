@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from timestone_access.identity import Cause, Credentials, Identity, Refusal
-from timestone_access.lockout import Lockout
+from timestone_access.lockout import FailedLogins, Lockout
 from timestone_access.logins import Logins
 from timestone_access.passwords.scram import ScramExchange, ScramRefused
 from timestone_access.settings import LockoutSettings
@@ -39,11 +39,18 @@ class AdmissionCounts:
 class Admission(Generic[Source]):
     """Decisions about clients by the sources in force. Thread-safe."""
 
-    def __init__(self, sources: Source, lockout: LockoutSettings, log: logging.Logger) -> None:
+    def __init__(
+        self,
+        sources: Source,
+        lockout: LockoutSettings,
+        log: logging.Logger,
+        failed: FailedLogins | None = None,
+    ) -> None:
+        """failed: failed logins that other fronts count, too."""
         self.sources = sources
         """Replaced whole at a reload."""
         self._settings = lockout
-        self._lockout = Lockout(lockout)
+        self._lockout = Lockout(lockout, failed=failed)
         self._log = log
 
     def at_once(

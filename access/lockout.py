@@ -1,7 +1,8 @@
 """Lockout after failed logins.
 
-Counted for each user at each address, so that a user cannot be locked out from another address. The memory is bounded;
-evicting an entry takes thousands of failed logins, each as slow as a wrong password."""
+Counted for each user at each address, so that a user cannot be locked out from another address, and by all fronts of a
+server together: each of them does not give another ten tries. The memory is bounded; evicting an entry takes thousands
+of failed logins, each as slow as a wrong password."""
 
 import hashlib
 import ipaddress
@@ -10,6 +11,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 from timestone_access.settings import LockoutSettings
 
@@ -26,20 +28,46 @@ class _Failures:
     locked: bool = False
 
 
-class Lockout:
-    """Counter of failed logins. Thread-safe: a failed login counts before the next one is tried."""
+class FailedLogins:
+    """Failed logins by user and address, oldest first. Under `lock`."""
 
-    def __init__(self, settings: LockoutSettings, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self) -> None:
+        self.entries: OrderedDict[bytes, _Failures] = OrderedDict()
+        self.lock = threading.Lock()
+
+
+_shared: WeakKeyDictionary[object, FailedLogins] = WeakKeyDictionary()
+_shared_lock = threading.Lock()
+
+
+def failed_logins(store: object) -> FailedLogins:
+    """Return the failed logins that the fronts of a store have in common."""
+    with _shared_lock:
+        return _shared.setdefault(store, FailedLogins())
+
+
+class Lockout:
+    """Limit of one front on failed logins. Thread-safe: a failed login counts before the next one is tried."""
+
+    def __init__(
+        self,
+        settings: LockoutSettings,
+        clock: Callable[[], float] = time.monotonic,
+        failed: FailedLogins | None = None,
+    ) -> None:
+        """failed: those to count on; none of before unless given."""
         self._settings = settings
         self._clock = clock
-        self._entries: OrderedDict[bytes, _Failures] = OrderedDict()
-        self._lock = threading.Lock()
+        found = failed or FailedLogins()
+        self._entries, self._lock = found.entries, found.lock
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def left_s(self, user: str | None, address: str) -> float:
         """Return the seconds that this user at this address has to wait; 0 if a login may be tried."""
+        if not self._settings.failures:
+            return 0.0
         key = _key(user, address)
         with self._lock:
             entry = self._entries.get(key)

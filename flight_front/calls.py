@@ -15,11 +15,12 @@ from dataclasses import dataclass, field
 from logging import Logger
 from typing import Any, TypeVar
 
-from flight_front.errors import CallRefused, Code
+from flight_front.errors import CallRefused, ClientGone, Code
 from flight_front.settings import FlightSettings
 from timestone_access.access_file import log_rights, read_access_file
 from timestone_access.admission import Admission, AdmissionCounts
 from timestone_access.identity import Cause, Credentials, Identity, Refusal
+from timestone_access.lockout import FailedLogins
 from timestone_access.logins import Logins, read_logins
 from timestone_access.rights import ALL_RIGHTS, NO_RIGHTS, LogRights, Right
 from timestone_access.throttled_log import ThrottledLog
@@ -34,10 +35,6 @@ _CODES = {
     Cause.STOPPING: Code.UNAVAILABLE,
 }
 T = TypeVar("T")
-
-
-class ClientGone(Exception):
-    """The client has ended the call, and takes no answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,13 +110,18 @@ class Calls:
     """Admission of calls, and limits over them."""
 
     def __init__(
-        self, settings: FlightSettings, sources: AccessSources, executor: Executor, log: Logger
+        self,
+        settings: FlightSettings,
+        sources: AccessSources,
+        executor: Executor,
+        log: Logger,
+        failed: FailedLogins | None = None,
     ) -> None:
-        """executor: runs checks of secrets."""
+        """executor: runs checks of secrets. failed: failed logins that other fronts count, too."""
         self._settings = settings
         self._executor = executor
         self._complaints = ThrottledLog(log)
-        self._admission = Admission(sources.logins, settings.lockout, log)
+        self._admission = Admission(sources.logins, settings.lockout, log, failed)
         self._rights = sources.rights
         self._waiting = 0
         self._tokens: OrderedDict[bytes, tuple[Identity, float]] = OrderedDict()

@@ -48,6 +48,10 @@ class CallRefused(Exception):
         self.code = code
 
 
+class ClientGone(Exception):
+    """The client has ended the call, and takes no answer."""
+
+
 class InvalidRequest(CallRefused):
     """Request that is not valid, for any client."""
 

@@ -5,15 +5,17 @@ from collections.abc import Callable
 
 from flight_front.calls import Calls
 from flight_front.reading import RecordStream
+from timestone.log import Log
 
 
 class Follower:
     """Wait for records that a stream has not read. Event-loop thread only. A waiting one costs a future and a parked
     reader."""
 
-    def __init__(self, stream: RecordStream, calls: Calls, *, synced: bool) -> None:
+    def __init__(self, stream: RecordStream, log: Log, calls: Calls, *, synced: bool) -> None:
         """synced: show durable records only."""
         self.stream = stream
+        self._log = log
         self._calls = calls
         self._synced = synced
         self._loop = asyncio.get_running_loop()
@@ -23,14 +25,14 @@ class Follower:
     @property
     def visible(self) -> int:
         """Return the offset in front of which records may be sent now."""
-        return self.stream.log.synced_offset if self._synced else self.stream.log.end_offset
+        return self._log.synced_offset if self._synced else self._log.end_offset
 
     async def wait(self) -> None:
         """Return when a record is visible that was not read, or when `nudge` was called. Raises CallRefused when the
         server stops."""
         while self.stream.reader.offset >= self.visible:
             self._woken.clear()
-            log = self.stream.log
+            log = self._log
             self._calls.check_running()
             if self.stream.reader.offset < log.end_offset:
                 log.when_synced(log.end_offset, self._wake)

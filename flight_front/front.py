@@ -1,4 +1,5 @@
-"""Flight front: a gRPC server in a thread with an event loop of its own. Its copies do not hold up other fronts.
+"""Flight front: a gRPC server in a thread with an event loop of its own, and its gateway, the process that clients
+connect to and that reads for them. So neither its copies nor readers at full speed hold up other fronts.
 
 The modules that need pyarrow and grpcio are loaded when the front is to listen: a server without it starts without
 them."""
@@ -6,11 +7,14 @@ them."""
 import asyncio
 import logging
 import os
+import shutil
+import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from flight_front.gateway.process import GatewayProcess, Start
 from flight_front.settings import FlightSettings
 from timestone.address import parse_address, shown_address
 from timestone.config import Ack, LogConfig, StoreConfig
@@ -58,6 +62,9 @@ class FlightFront:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._server: FlightServer | None = None
+        self._gateway: GatewayProcess | None = None
+        self._folder: str | None = None
+        """Folder of the socket between the two."""
 
     async def start(self) -> None:
         """Listen. On return, clients can connect. Raises OSError, ValueError."""
@@ -70,8 +77,19 @@ class FlightFront:
         self._thread.start()
         server = module.FlightServer(self._store, settings, self._executor, self._log)
         try:
-            await self._in_loop(server.start())
+            if settings.gateway:
+                # A path in the store may be too long for a socket.
+                self._folder = tempfile.mkdtemp(prefix="timestone-flight-")
+                address = f"unix:{self._folder}/server"
+                await self._in_loop(server.start(address))
+                self._gateway = GatewayProcess(
+                    Start(settings.listener, self._store.path.absolute(), address), self._log
+                )
+                await self._gateway.start()
+            else:
+                await self._in_loop(server.start(None))
         except BaseException:
+            await self._in_loop(server.stop(0))
             await self._end_thread()
             raise
         self._server = server
@@ -80,13 +98,18 @@ class FlightFront:
         """Read passwords, rights, keys and certificates again. Raises ValueError without a change if one is invalid."""
         if self._server is not None:
             await self._in_loop(self._server.reload())
+            if self._gateway is not None:
+                await self._gateway.reload()
 
     async def stop(self) -> None:
         """End followers, answer the appends that were taken, and close all connections, within seconds."""
         server, self._server = self._server, None
         if server is not None:
             self._final = server.metrics()
+            # The server first: its statuses go to the clients through the gateway.
             await self._in_loop(server.stop(_STOP_S))
+            if self._gateway is not None:
+                await self._gateway.stop()
             await self._end_thread()
         self._executor.shutdown(wait=False, cancel_futures=True)
 
@@ -95,6 +118,8 @@ class FlightFront:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
     async def _end_thread(self) -> None:
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
         loop, thread = self._loop, self._thread
         assert loop is not None and thread is not None
         loop.call_soon_threadsafe(loop.stop)
@@ -124,7 +149,8 @@ class FlightFront:
         listen, server = self._settings.listen, self._server
         if listen is None or server is None:
             return listen
-        return shown_address(parse_address(listen, setting="listen")[0], server.port)
+        port = server.port if self._gateway is None else self._gateway.port
+        return shown_address(parse_address(listen, setting="listen")[0], port)
 
     def status(self) -> dict[str, Any]:
         """Return address, ack level and the number of calls under way."""
@@ -143,4 +169,7 @@ class FlightFront:
         """Return whether clients can connect."""
         if self._settings.listen is None:
             return {}
-        return {"listening": None if self._server is not None else "it does not run"}
+        if self._server is None:
+            return {"listening": "it does not run"}
+        runs = self._gateway is None or self._gateway.runs
+        return {"listening": None if runs else "its gateway is being started again"}

@@ -10,7 +10,8 @@ from flight_front.errors import CallRefused, Code, InvalidRequest
 class ClientMessages:
     """Messages of one call."""
 
-    def __init__(self, context: Any, calls: Calls, idle_ms: int) -> None:
+    def __init__(self, context: Any, calls: Calls, idle_ms: int | None) -> None:
+        """idle_ms: how long the client may be silent; None: any time."""
         self._context = context
         self._calls = calls
         self._idle_ms = idle_ms
@@ -30,8 +31,9 @@ class ClientMessages:
         try:
             with self._calls.woken_at_stop(stop):
                 self._calls.check_running()
+                limit_s = None if self._idle_ms is None else self._idle_ms / 1000
                 done, _ = await asyncio.wait(
-                    (reading, stopped), timeout=self._idle_ms / 1000, return_when=asyncio.FIRST_COMPLETED
+                    (reading, stopped), timeout=limit_s, return_when=asyncio.FIRST_COMPLETED
                 )
             if reading in done:
                 message = reading.result()

@@ -10,6 +10,7 @@ from flight_front.records.flight_data import encoded_batch
 from flight_front.records.queries import Query
 from timestone.errors import OffsetOutOfRange
 from timestone.log import Log
+from timestone.readable import ReadableLog
 
 _ENDPOINTS_MAX = 1000
 _SCAN_RECORDS = 1 << 20
@@ -68,7 +69,9 @@ def flight_info(log: Log, query: Query, descriptor: bytes) -> bytes:
 class RecordStream:
     """Records of a query from an offset on, as messages. Used by one thread at a time."""
 
-    def __init__(self, log: Log, query: Query, first: int, batch_bytes: int, name: str | None = None) -> None:
+    def __init__(
+        self, log: ReadableLog, query: Query, first: int, batch_bytes: int, name: str | None = None
+    ) -> None:
         self.log = log
         self.query = query
         self.reader = log.reader(first, topics=query.topics, name=name)

@@ -6,24 +6,19 @@ from concurrent.futures import Executor
 from logging import Logger
 from typing import Any
 
-import grpc
-
 from flight_front.calls import AccessSources, Calls, read_access
+from flight_front.listening import listening, listening_for_gateway
 from flight_front.service import FlightService
 from flight_front.settings import FlightSettings
 from flight_front.tls import read_certificates
-from timestone.address import parse_address, shown_address
 from timestone.metrics.metric import Metric, by_label, metric
 from timestone.store import Store
-
-_FRAMING_BYTES = 64 * 1024
-"""Room for the fields around the largest batch."""
-_PING_S, _PONG_S = 60, 20
+from timestone_access.lockout import failed_logins
 
 
 def read_security(settings: FlightSettings, log: Logger) -> tuple[AccessSources, Any]:
     """Read logins, rights and certificates. Raises ValueError."""
-    return read_access(settings, log), read_certificates(settings)
+    return read_access(settings, log), read_certificates(settings.listener)
 
 
 class FlightServer:
@@ -34,43 +29,18 @@ class FlightServer:
         self._settings = settings
         self._log = log
         sources, self._certificates = read_security(settings, log)
-        self.calls = Calls(settings, sources, executor, log)
+        self.calls = Calls(settings, sources, executor, log, failed_logins(store))
         self._service = FlightService(store, settings, self.calls, log)
         self._server: Any = None
         self.port = 0
 
-    async def start(self) -> None:
-        """Listen. Raises OSError if the address cannot be used."""
-        settings = self._settings
-        assert settings.listen is not None
-        host, port = parse_address(settings.listen, setting="listen")
-        message_bytes = settings.message_bytes + _FRAMING_BYTES
-        self._server = grpc.aio.server(
-            options=[
-                ("grpc.max_receive_message_length", message_bytes),
-                ("grpc.max_send_message_length", -1),
-                ("grpc.max_metadata_size", 16 * 1024),
-                ("grpc.max_concurrent_streams", settings.stream_count),
-                ("grpc.max_connection_idle_ms", settings.idle_ms),
-                ("grpc.keepalive_time_ms", _PING_S * 1000),
-                ("grpc.keepalive_timeout_ms", _PONG_S * 1000),
-                ("grpc.so_reuseport", 0),  # a second server on the port is an error, not a second half
-            ]
-        )
-        self._server.add_generic_rpc_handlers((self._service.handler(),))
-        address = shown_address(host, port)
-        try:
-            if self._certificates is None:
-                self.port = self._server.add_insecure_port(address)
-            else:
-                credentials = grpc.dynamic_ssl_server_credentials(
-                    self._certificates,
-                    lambda: self._certificates,
-                    require_client_authentication=settings.client_ca is not None,
-                )
-                self.port = self._server.add_secure_port(address, credentials)
-        except RuntimeError as error:
-            raise OSError(f"cannot listen on {settings.listen}: {error}") from error
+    async def start(self, gateway: str | None) -> None:
+        """Listen for clients, or on the Unix socket of a gateway. Raises OSError if the address cannot be used."""
+        handlers = self._service.handlers(for_gateway=gateway is not None)
+        if gateway is None:
+            self._server, self.port = listening(self._settings.listener, handlers, lambda: self._certificates)
+        else:
+            self._server = listening_for_gateway(gateway, handlers)
         await self._server.start()
 
     async def reload(self) -> None:

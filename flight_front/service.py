@@ -12,7 +12,7 @@ Flight SQL is not served: there is no SQL engine here."""
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from logging import Logger
 from typing import Any
 
@@ -21,10 +21,11 @@ import pyarrow as pa
 import pyarrow.flight as fl
 
 from flight_front.actions import ACTIONS, run_action
-from flight_front.calls import Call, Calls, ClientGone
-from flight_front.errors import CallRefused, Code, InvalidRequest, refusal
+from flight_front.calls import Call, Calls
+from flight_front.errors import CallRefused, ClientGone, Code, InvalidRequest, refusal
 from flight_front.exchange import Exchange
 from flight_front.following import Follower
+from flight_front.gateway.wire import READ, SERVICE, ForwardedContext, Span, decoded_progress, encoded
 from flight_front.messages import ClientMessages
 from flight_front.putting import Budget, Put, first_batch
 from flight_front.reading import RecordStream, flight_info, offsets_of
@@ -35,7 +36,6 @@ from timestone.log import Log
 from timestone.store import Store
 from timestone_access.rights import Right
 
-SERVICE = "arrow.flight.protocol.FlightService"
 Method = Callable[[Call, Any], Awaitable[bytes | None]]
 
 
@@ -47,10 +47,13 @@ class FlightService:
         self._settings = settings
         self._calls = calls
         self._log = log
+        self._is_behind_gateway = False
         self.submitted = Budget(settings.submitted_bytes)
 
-    def handler(self) -> Any:
-        """Return the handler of all calls, for gRPC."""
+    def handlers(self, *, for_gateway: bool) -> Sequence[Any]:
+        """Return the handlers of all calls, for gRPC. for_gateway: for the one call more of a gateway, too, which is
+        believed whose calls it forwards."""
+        self._is_behind_gateway = for_gateway
         one, stream = grpc.unary_unary_rpc_method_handler, grpc.unary_stream_rpc_method_handler
         both = grpc.stream_stream_rpc_method_handler
         methods: dict[str, tuple[Callable[..., Any], Method]] = {
@@ -64,15 +67,21 @@ class FlightService:
             "DoAction": (stream, self._do_action),
             "ListActions": (stream, self._list_actions),
         }
-        return grpc.method_handlers_generic_handler(
-            SERVICE, {name: kind(self._served(name, method)) for name, (kind, method) in methods.items()}
-        )
+        handlers = {name: kind(self._served(name, method)) for name, (kind, method) in methods.items()}
+        found = [grpc.method_handlers_generic_handler(SERVICE, handlers)]
+        if for_gateway:
+            read = both(self._served("DoGet", self._get_for_gateway))
+            found.append(grpc.method_handlers_generic_handler(READ, {"Read": read}))
+        return found
 
     def _served(self, name: str, method: Method) -> Callable[[Any, Any], Awaitable[bytes | None]]:
         async def serve(request: Any, context: Any) -> bytes | None:
             call: Call | None = None
+            client = (
+                ForwardedContext(context, self._settings.listener) if self._is_behind_gateway else context
+            )
             try:
-                async with self._calls.admit(context, name) as call:
+                async with self._calls.admit(client, name) as call:
                     return await method(call, request)
             except ClientGone:
                 return None
@@ -127,10 +136,31 @@ class FlightService:
         query = query_of_ticket(request)
         log = self._opened(call, query, Right.READ)
         first, end = await self._calls.in_thread(offsets_of, log, query)
+        await call.write(encoded_schema(query.schema))
+        await self._get(call, query, log, first, end)
+
+    async def _get_for_gateway(self, call: Call, _: Any) -> None:
+        """Let the gateway read what the files have, and continue from there."""
+        messages = ClientMessages(call.context, self._calls, None)
+        query = query_of_ticket(await messages.first())
+        log = self._opened(call, query, Right.READ)
+        first, end = await self._calls.in_thread(offsets_of, log, query)
+        await call.write(encoded_schema(query.schema))
+        local_end = end if first >= log.local_start_offset else first
+        await call.write(encoded(Span(log.name, log.partition, log.id, first, local_end)))
+        message = await messages.next()
+        if message is None:
+            return
+        progress = decoded_progress(message)
+        self._calls.counts.records_read += progress.records
+        self._calls.counts.bytes_sent += progress.size_bytes
+        if progress.offset is not None:
+            await self._get(call, query, log, progress.offset, end)
+
+    async def _get(self, call: Call, query: Query, log: Log, first: int, end: int) -> None:
         stream = RecordStream(log, query, first, self._settings.batch_bytes)
         try:
-            await call.write(encoded_schema(query.schema))
-            follower = Follower(stream, self._calls, synced=self._settings.visible == "synced")
+            follower = Follower(stream, log, self._calls, synced=self._settings.visible == "synced")
             await self._send_range(call, follower, end)
             while query.follow:
                 await follower.wait()
@@ -181,7 +211,7 @@ class FlightService:
         stream = RecordStream(log, query, start, self._settings.batch_bytes, query.reader)
         try:
             await call.write(encoded_schema(query.schema))
-            follower = Follower(stream, self._calls, synced=self._settings.visible == "synced")
+            follower = Follower(stream, log, self._calls, synced=self._settings.visible == "synced")
             await Exchange(call, self._calls, query, follower, self._store).run(first.metadata)
         finally:
             stream.close()

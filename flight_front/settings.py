@@ -1,6 +1,6 @@
 """Settings of the Flight front: frozen values with units, ranges and reasons. Reads no file."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal
 
@@ -8,6 +8,21 @@ from timestone.address import is_loopback, parse_address
 from timestone.config import MIB, Ack
 from timestone.declared import Declared, setting
 from timestone_access.settings import JwtSettings, LoginSettings, check_exposure
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerSettings:
+    """Settings of connections, for the process that has them."""
+
+    listen: str
+    certificate: Path | None
+    key: Path | None
+    client_ca: Path | None
+    user_from: str
+    stream_count: int
+    message_bytes: int
+    batch_bytes: int
+    idle_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +56,12 @@ class FlightSettings(LoginSettings):
         metadata={
             "help": "records that followers see: durable ones, or all that are written, some milliseconds earlier"
         },
+    )
+
+    gateway: bool = setting(
+        True,
+        "a process of its own talks to the clients and reads for them, so that readers at full speed do not hold up "
+        "the rest of the server; false: the server does it, which saves some 100 MB of memory",
     )
 
     # TLS.
@@ -113,3 +134,8 @@ class FlightSettings(LoginSettings):
     def knows_users(self) -> bool:
         """Return whether clients have to log in."""
         return self.authenticates or self.user_from != "login"
+
+    @property
+    def listener(self) -> ListenerSettings:
+        """Return the settings of connections. `listen` has to be set."""
+        return ListenerSettings(*(getattr(self, each.name) for each in fields(ListenerSettings)))

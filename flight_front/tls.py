@@ -6,7 +6,7 @@ from typing import Any
 
 import grpc
 
-from flight_front.settings import FlightSettings
+from flight_front.settings import ListenerSettings
 from timestone_access.tls_context import tls_context
 
 
@@ -23,7 +23,7 @@ class _Files:
     client_crl: Path | None = None
 
 
-def read_certificates(settings: FlightSettings) -> Any:
+def read_certificates(settings: ListenerSettings) -> Any:
     """Return the certificates for new connections; None without TLS. Raises ValueError, which names the file."""
     if settings.certificate is None:
         return None

@@ -28,6 +28,7 @@ from timestone.record import HEADER_BLOCK_BYTES_MAX
 from timestone.store import Store
 from timestone_access.descriptor_limit import allow_open_files
 from timestone_access.identity import Credentials, Identity, Refusal
+from timestone_access.lockout import failed_logins
 from timestone_access.tls_context import tls_context
 
 _SETTLE_S = 5.0
@@ -86,7 +87,8 @@ class MqttFront:
         again after `stop` or a failed start. Raises OSError, ValueError."""
         loop = asyncio.get_running_loop()
         router = await loop.run_in_executor(None, self._open_logs)
-        guard = Guard(self._settings, loop, self._login_executor, log=self._log)
+        failed = failed_logins(self._store)
+        guard = Guard(self._settings, loop, self._login_executor, log=self._log, failed=failed)
         sources, contexts = await loop.run_in_executor(None, _read_security, self._settings, self._log)
         guard.use(sources)
         broker = self._broker = Broker(

@@ -15,6 +15,7 @@ from mqtt_front.security.settings import SecuritySettings
 from mqtt_front.security.sources import Sources
 from timestone_access.admission import Admission, AdmissionCounts
 from timestone_access.identity import Cause, Credentials, Identity, Refusal
+from timestone_access.lockout import FailedLogins
 from timestone_access.passwords.scram import ScramExchange
 
 Decided = Callable[[Identity | Refusal], None]
@@ -34,13 +35,20 @@ class Guard:
     """Admission and permissions of clients."""
 
     def __init__(
-        self, settings: SecuritySettings, loop: Loop, executor: Executor, *, log: logging.Logger
+        self,
+        settings: SecuritySettings,
+        loop: Loop,
+        executor: Executor,
+        *,
+        log: logging.Logger,
+        failed: FailedLogins | None = None,
     ) -> None:
-        """executor: runs slow checks. Every client is refused until `use` was called."""
+        """executor: runs slow checks. failed: failed logins that other fronts count, too. Every client is refused until
+        `use` was called."""
         self._executor = executor
         self._log = log
         self._mailbox: Mailbox[tuple[Decided, Identity | Refusal]] = Mailbox(loop, self._decided)
-        self._admission = Admission(Sources((), None, None, None), settings.lockout, log)
+        self._admission = Admission(Sources((), None, None, None), settings.lockout, log, failed)
         self._waiting = 0
         self.counts = AdmissionCounts()
 

@@ -12,7 +12,7 @@ import pyarrow.flight as fl
 import pytest
 
 import timestone
-from flight_front.service import SERVICE
+from flight_front.gateway.wire import SERVICE
 from tests.support.compressed import fill, forget_tail, open_compressed
 from tests.support.flight_server import (
     VALUES,
@@ -30,6 +30,8 @@ from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_server import mqtt_server
 from tests.support.waiting import TIMEOUT_S
 from timestone.log import Log
+from timestone_access.passwords.password_file import set_password
+from timestone_access.settings import LockoutSettings
 
 PATH = fl.FlightDescriptor.for_path("t")
 REFUSED = (fl.FlightError, pa.ArrowException)
@@ -138,6 +140,27 @@ def test_fronts_that_append_at_once_share_the_offsets_and_keep_their_order(tmp_p
         for number, answer in enumerate(answers):
             found = records["value"][answer["first"] : answer["end"]]
             assert found == [b"flight %d" % (10 * number + each) for each in range(10)]
+
+
+def test_failed_logins_over_mqtt_lock_the_user_out_of_flight(tmp_path: Path) -> None:
+    set_password(tmp_path / "passwords", "alice", b"secret")
+    logins = {"password_file": tmp_path / "passwords", "lockout": LockoutSettings(failures=3)}
+    with (
+        flight_server(tmp_path, **logins) as server,
+        mqtt_server(tmp_path, store=server.store, **logins) as broker,
+        server.connect() as client,
+    ):
+        client.authenticate_basic_token(b"alice", b"secret")
+        with pytest.raises(fl.FlightUnauthenticatedError):
+            client.authenticate_basic_token(b"alice", b"wrong")
+        for _ in range(2):
+            with RawClient(broker.address) as device:
+                assert device.connect(user="alice", password=b"wrong").reason
+        with pytest.raises(fl.FlightUnauthenticatedError, match="too many failed logins"):
+            client.authenticate_basic_token(b"alice", b"secret")
+        with RawClient(broker.address) as device:
+            assert device.connect(user="alice", password=b"secret").reason
+        assert server.calls.logins.locked_out == 1
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
 
-from flight_front.service import SERVICE
+from flight_front.gateway.wire import SERVICE
 from tests.support.flight_server import (
     batch,
     command,

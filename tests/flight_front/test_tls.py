@@ -75,7 +75,7 @@ def test_certificate_is_replaced_by_a_reload(tmp_path: Path, authority: Authorit
 def test_unusable_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "bad.pem").write_text("nothing")
     with pytest.raises(ValueError, match=r"bad\.pem does not contain a"):
-        read_certificates(FlightSettings(certificate=tmp_path / "bad.pem"))
+        read_certificates(FlightSettings(certificate=tmp_path / "bad.pem").listener)
     with pytest.raises(ValueError, match=r"missing\.pem: No such file"):
-        read_certificates(FlightSettings(certificate=tmp_path / "missing.pem"))
-    assert read_certificates(FlightSettings()) is None
+        read_certificates(FlightSettings(certificate=tmp_path / "missing.pem").listener)
+    assert read_certificates(FlightSettings().listener) is None

@@ -75,7 +75,7 @@ def flight_server(path: Path, **settings: Any) -> Iterator[RunningFlight]:
 @contextlib.contextmanager
 def serving(store: Store, **settings: Any) -> Iterator[RunningFlight]:
     """Run a front over an open store."""
-    running = RunningFlight(store, FlightSettings(**{"listen": "127.0.0.1:0", **settings}))
+    running = RunningFlight(store, FlightSettings(**{"listen": "127.0.0.1:0", "gateway": False, **settings}))
     try:
         running.run(running.front.start())
         yield running

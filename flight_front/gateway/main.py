@@ -1,0 +1,93 @@
+"""Process of the gateway. It reads its settings from standard input, and ends with it, so also when the server is
+killed. Lines of JSON on standard output: the port, the end of a reload, and lines for the log of the server."""
+
+import asyncio
+import json
+import logging
+import os
+import shutil
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from flight_front.gateway.process import Start
+from flight_front.gateway.reads import Reads
+from flight_front.gateway.relay import METHODS, Relay
+from flight_front.gateway.wire import SERVICE
+from flight_front.listening import CHANNEL_OPTIONS, listening
+from flight_front.tls import read_certificates
+
+_LOGGER = logging.getLogger("timestone.flight.gateway")
+_STOP_S = 2.0
+
+
+class _Lines(logging.Handler):
+    """Handler that gives what is logged to the server."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        _say(log=[record.levelno, self.format(record)])
+
+
+def _say(**values: Any) -> None:
+    sys.stdout.write(json.dumps(values) + "\n")
+    sys.stdout.flush()
+
+
+def _handler(relay: Relay, reads: Reads) -> Any:
+    def served(method: str) -> Callable[[Any, Any], Awaitable[None]]:
+        async def serve(_: Any, context: Any) -> None:
+            if method == "DoGet":
+                await reads.get(context)
+            else:
+                await relay.forward(context, method)
+
+        return serve
+
+    # On the wire a call with one message is a stream of one.
+    handlers = {name: grpc.stream_stream_rpc_method_handler(served(name)) for name in METHODS}
+    return grpc.method_handlers_generic_handler(SERVICE, handlers)
+
+
+async def _run(start: Start, orders: asyncio.StreamReader) -> None:
+    settings = start.settings
+    certificates = read_certificates(settings)
+    async with grpc.aio.insecure_channel(start.server, options=CHANNEL_OPTIONS) as channel:
+        relay = Relay(channel, settings)
+        reads = Reads(relay, start.path, settings.batch_bytes)
+        try:
+            server, port = listening(settings, [_handler(relay, reads)], lambda: certificates)
+            await server.start()
+        except OSError as error:
+            _say(refused=str(error))
+            return
+        _say(port=port)
+        while await orders.readline():  # the only order is to read the certificates again
+            try:
+                certificates = read_certificates(settings)
+            except ValueError as error:
+                _LOGGER.warning("%s", error)
+            _say(reloaded=True)
+        await server.stop(_STOP_S)
+        reads.close()
+
+
+async def _main() -> None:
+    orders = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(orders), sys.stdin
+    )
+    start = Start.decode(await orders.readline())
+    try:
+        await _run(start, orders)
+    finally:
+        # The server does the same, unless it was killed.
+        shutil.rmtree(Path(start.server.removeprefix("unix:")).parent, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    logging.basicConfig(handlers=[_Lines()], level=logging.INFO)
+    asyncio.run(_main())

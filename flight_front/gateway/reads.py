@@ -1,0 +1,123 @@
+"""DoGet in the gateway: the server admits the call and names the offsets, and the records come from the files. What the
+view cannot read, the server reads, so that errors and records of a bucket are the same."""
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+import timestone
+from flight_front.errors import CallRefused, ClientGone
+from flight_front.gateway.relay import Relay
+from flight_front.gateway.wire import READ, Progress, Span, decoded_span, encoded
+from flight_front.reading import RecordStream
+from flight_front.records.queries import Query, query_of_ticket
+from timestone.errors import TimestoneError
+from timestone.view import LogView, StoreView
+
+_THREADS = 4
+
+
+class Reads:
+    """Reads of clients. Event-loop thread only, but for the view."""
+
+    def __init__(self, relay: Relay, path: Path, batch_bytes: int) -> None:
+        """path: of the store."""
+        self._relay = relay
+        self._path = path
+        self._batch_bytes = batch_bytes
+        self._executor = ThreadPoolExecutor(_THREADS, "read")
+        self._view: StoreView | None = None
+        self._view_lock = threading.Lock()
+
+    async def get(self, context: Any) -> None:
+        """Serve a DoGet."""
+        request = await context.read()
+        if request is grpc.aio.EOF:
+            return
+        call = self._relay.call(context, f"/{READ}/Read")
+        try:
+            sent = await self._read(context, call, request)
+            if sent is not None:
+                await call.write(encoded(sent))
+            await call.done_writing()
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            pass  # `answer` has the status
+        except BaseException:
+            call.cancel()
+            raise
+        try:
+            await self._relay.answer(context, call)
+        finally:
+            call.cancel()
+
+    async def _read(self, context: Any, call: Any, request: bytes) -> Progress | None:
+        """Send what the files have. None if the server ends the call first. Raises AioRpcError."""
+        await call.write(request)
+        schema, message = await call.read(), await call.read()
+        if message is grpc.aio.EOF:
+            return None
+        span = decoded_span(message)
+        await context.write(schema)
+        if span.first == span.end:
+            return Progress(span.first, 0, 0)
+        query = query_of_ticket(request)
+        stream = await self._in_thread(self._opened, span, query)
+        return Progress(span.first, 0, 0) if stream is None else await self._send(context, call, stream, span)
+
+    def _opened(self, span: Span, query: Query) -> RecordStream | None:
+        """Return a stream over the files; None if they are not those that the server means."""
+        with suppress(TimestoneError, OSError):
+            log = self._log(span)
+            if log.id == span.log_id and log.start_offset <= span.first and span.end <= log.end_offset:
+                return RecordStream(log, query, span.first, self._batch_bytes)
+        return None
+
+    def _log(self, span: Span) -> LogView:
+        with self._view_lock:
+            if self._view is None:  # not earlier: a new store has no log that could be viewed
+                self._view = timestone.view(self._path)
+        return self._view.log(span.log, span.partition)
+
+    async def _send(self, context: Any, call: Any, stream: RecordStream, span: Span) -> Progress:
+        """Send a span; the next batch is read while one is sent, so that two are in memory."""
+        size_bytes, offset = 0, span.first
+        reading = asyncio.ensure_future(self._in_thread(stream.read, span.end))
+        try:
+            while (message := await reading) is not None and not call.done():
+                read = stream.reader.offset
+                reading = asyncio.ensure_future(self._in_thread(stream.read, span.end))
+                if message:
+                    await _sent(context, message)
+                    size_bytes += len(message)
+                offset = read
+        except (TimestoneError, CallRefused, OSError):
+            pass  # the server reads on from here, and has the error if it finds it, too
+        except ClientGone:
+            return Progress(None, stream.record_count, size_bytes)
+        finally:
+            reading.cancel()
+            await asyncio.wait((reading,))
+            stream.close()
+        return Progress(offset, stream.record_count, size_bytes)
+
+    async def _in_thread(self, function: Any, *arguments: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, function, *arguments)
+
+    def close(self) -> None:
+        """Close the view."""
+        self._executor.shutdown(wait=False, cancel_futures=True)
+        if self._view is not None:
+            self._view.close()
+
+
+async def _sent(context: Any, message: bytes) -> None:
+    """Send a message, when HTTP/2 has room for it. Raises ClientGone."""
+    try:
+        await context.write(message)
+    except Exception as error:
+        raise ClientGone from error
