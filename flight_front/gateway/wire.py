@@ -57,8 +57,8 @@ def decoded_progress(message: bytes) -> Progress:
 
 
 def forwarded(context: Any, settings: ListenerSettings) -> tuple[tuple[str, str | bytes], ...]:
-    """Return the metadata that names the client of a call to the server. Of the client's own, only its credentials go
-    on."""
+    """Return the metadata that names the client of a call to the server. Of the client's own, only its credentials are
+    passed."""
     key = _NAMES.get(settings.user_from)
     names = [] if key is None else context.auth_context().get(key, ())
     client = {"peer": context.peer(), "names": [name.hex() for name in names]}

@@ -144,7 +144,7 @@ def test_fronts_that_append_at_once_share_the_offsets_and_keep_their_order(tmp_p
 
 def test_failed_logins_over_mqtt_lock_the_user_out_of_flight(tmp_path: Path) -> None:
     set_password(tmp_path / "passwords", "alice", b"secret")
-    logins = {"password_file": tmp_path / "passwords", "lockout": LockoutSettings(failures=3)}
+    logins: dict[str, Any] = {"password_file": tmp_path / "passwords", "lockout": LockoutSettings(failures=3)}
     with (
         flight_server(tmp_path, **logins) as server,
         mqtt_server(tmp_path, store=server.store, **logins) as broker,

@@ -1,0 +1,78 @@
+"""Calls that the gateway forwards."""
+
+from pathlib import Path
+
+import grpc
+import pyarrow as pa
+import pyarrow.flight as fl
+import pytest
+from cryptography import x509
+
+from flight_front.gateway.wire import READ, SERVICE
+from tests.support.certificates import Authority
+from tests.support.flight_server import (
+    RunningFlight,
+    batch,
+    command,
+    flight_server,
+    options,
+    put,
+    ticket,
+)
+from tests.support.waiting import TIMEOUT_S
+from timestone_access.passwords.password_file import set_password
+
+REFUSED = (fl.FlightError, pa.ArrowException, KeyError)
+pytestmark = pytest.mark.slow
+
+
+def test_call_for_the_gateway_is_not_served_to_clients(server: RunningFlight) -> None:
+    with grpc.insecure_channel(server.address) as channel:
+        for service in (READ, SERVICE):
+            with pytest.raises(grpc.RpcError) as ended:
+                list(channel.stream_stream(f"/{service}/Read")(iter([b"{}"]), timeout=TIMEOUT_S))
+            assert ended.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_client_cannot_name_another_client_as_the_one_behind_it(tmp_path: Path) -> None:
+    """Metadata of the gateway's own is not taken from a client."""
+    set_password(tmp_path / "passwords", "alice", b"secret")
+    with flight_server(tmp_path, gateway=True, password_file=tmp_path / "passwords") as server:
+        named = b'{"peer": "ipv4:192.0.2.1:1", "names": ["616c696365"]}'
+        asked = fl.FlightCallOptions(headers=[(b"timestone-client-bin", named)], timeout=TIMEOUT_S)
+        with server.connect() as client, pytest.raises(fl.FlightUnauthenticatedError):
+            client.do_get(ticket(log="t"), asked).read_all()
+        with server.connect() as client:
+            name, value = client.authenticate_basic_token(b"alice", b"secret")
+            logged_in = fl.FlightCallOptions(headers=[(name, value)], timeout=TIMEOUT_S)
+            with pytest.raises(fl.FlightUnauthorizedError, match="user 'alice' has no right to read log 't'"):
+                client.do_get(ticket(log="t"), logged_in).read_all()
+
+
+def test_certificate_names_the_user_behind_the_gateway_and_is_replaced_by_a_reload(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    (tmp_path / "acl").write_text("user reader\nlog read t\n")
+    found = authority.issue("server", alternatives=(x509.DNSName("localhost"),))
+    files = {"certificate": found.path, "key": found.key_path, "client_ca": authority.path}
+    own = authority.issue("reader")
+    pair = {"cert_chain": own.path.read_text(), "private_key": own.key_path.read_text()}
+    settings = {"user_from": "cn", "acl_file": tmp_path / "acl"}
+    with flight_server(tmp_path, gateway=True, **files, **settings) as server:
+
+        def rows(ca: Path) -> int:
+            with server.connect(
+                "grpc+tls", tls_root_certs=ca.read_text(), override_hostname="localhost", **pair
+            ) as client:
+                count: int = client.do_get(ticket(log="t"), options(timeout_s=5)).read_all().num_rows
+                with pytest.raises(fl.FlightUnauthorizedError, match="user 'reader' has no right to write"):
+                    put(client, command(log="t"), batch([b"x"]))
+                return count
+
+        assert rows(authority.path) == 0
+        (tmp_path / "other").mkdir()
+        other = Authority(tmp_path / "other", "other")
+        new = other.issue("server", alternatives=(x509.DNSName("localhost"),))
+        found.path.write_bytes(new.path.read_bytes())
+        found.key_path.write_bytes(new.key_path.read_bytes())
+        server.run(server.front.reload())
+        assert rows(other.path) == 0
