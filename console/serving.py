@@ -62,6 +62,7 @@ def run_console(
         access_log=False,
         proxy_headers=False,
         server_header=False,
+        date_header=False,  # the gate adds it
         timeout_keep_alive=_KEEP_ALIVE_S,
         timeout_graceful_shutdown=2,
         h11_max_incomplete_event_size=HEAD_BYTES,
@@ -74,18 +75,31 @@ def run_console(
 
 
 class _Server(uvicorn.Server):
-    """Server that ends in order at a signal: uvicorn's own raises the signal again at its end."""
+    """Server that ends in order at a signal: uvicorn's own raises the signal again at its end, and wakes up ten times a
+    second until then."""
+
+    def __init__(self, settings: uvicorn.Config) -> None:
+        super().__init__(settings)
+        self._ended = asyncio.Event()
+
+    def end(self) -> None:
+        """Serve no more. Event-loop thread only."""
+        self.should_exit = True
+        self._ended.set()
+
+    async def main_loop(self) -> None:
+        await self._ended.wait()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT):
-                asyncio.get_running_loop().add_signal_handler(number, self.handle_exit, number, None)
+                asyncio.get_running_loop().add_signal_handler(number, self.end)
         yield
 
 
 async def _run(
-    server: uvicorn.Server,
+    server: _Server,
     application: Application,
     config: ConsoleConfig,
     listening: socket.socket,
@@ -99,7 +113,7 @@ async def _run(
 
 
 async def _watch(
-    server: uvicorn.Server, application: Application, config: ConsoleConfig, started: Callable[[], None]
+    server: _Server, application: Application, config: ConsoleConfig, started: Callable[[], None]
 ) -> None:
     """Call `started` once the server accepts, and end the server after idleness."""
     while not server.started:
@@ -109,7 +123,7 @@ async def _watch(
         left_s = application.gate.last_request_s + config.idle_s - time.monotonic()
         if left_s <= 0:
             _log.info("the console ends after %g s without a request", config.idle_s)
-            server.should_exit = True
+            server.end()
             return
         await asyncio.sleep(min(left_s + 0.1, _LOOK_S))
 

@@ -5,7 +5,7 @@ import dataclasses
 import os
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -20,7 +20,7 @@ from timestone.view import LogView, StoreView
 from .config import ConsoleConfig, Role
 from .http.sessions import Session, Sessions
 from .problems import NoServer, Problem, ServerRefused
-from .reading.client_table import ClientTable, Row
+from .reading.client_table import ClientTable
 from .reading.samples import Samples
 from .reading.topic_table import TopicTables
 
@@ -41,6 +41,9 @@ class Server(Protocol):
 
     def call(self, request: str, **arguments: Any) -> dict[str, Any]:
         """Return the result of a request. Raises NoServer, ServerRefused."""
+
+    def clients(self) -> list[dict[str, Any]]:
+        """Return all connected clients, as the result of the request `clients` has them. Raises as `call`."""
 
 
 class Tables(Protocol):
@@ -75,7 +78,7 @@ class Sources:
         self.version = version
         self.samples = Samples(view)
         self.topics = TopicTables()
-        self.clients = ClientTable(self._fetch_clients)
+        self.clients = ClientTable(self.server.clients)
         self.streams = 0
         """Open streams of all sessions."""
         self._statuses: tuple[dict[str, Any] | None, dict[str, Any] | None] = None, None
@@ -110,14 +113,6 @@ class Sources:
                     found = None
                 self._statuses, self._status_s = (before, found), time.monotonic()
             return self._statuses
-
-    def _fetch_clients(self) -> Iterator[Row]:
-        for front in self.server.call("status")["fronts_with_clients"]:
-            after = 0
-            while page := self.server.call("clients", front=front, after=after)["clients"]:
-                for row in page:
-                    yield {"front": front, **row}
-                after = page[-1]["connection"]
 
     def logged_in(self, user: str, password: str, address: str) -> Session:
         """Return a new session of a user whose password the server has checked. Raises Problem."""

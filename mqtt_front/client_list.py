@@ -1,7 +1,7 @@
 """Connected clients of a front, for an operator: a row of facts and figures for each, and the end of a connection."""
 
-import bisect
 import itertools
+from collections.abc import Iterator
 from typing import Any
 
 from mqtt_front.codec.packets import MQTT_3_1, MQTT_3_1_1, MQTT_5
@@ -10,7 +10,7 @@ from mqtt_front.feeds.subscription import Subscription
 from mqtt_front.net.client_protocol import ClientProtocol
 from mqtt_front.net.connections import Connections
 from mqtt_front.reasons import Reason
-from mqtt_front.runtime.timer_wheel import TICK_S
+from mqtt_front.runtime.timer_wheel import TICK_S, TimerWheel
 from mqtt_front.sessions.session import Session
 
 _LEVELS = {MQTT_3_1: "3.1", MQTT_3_1_1: "3.1.1", MQTT_5: "5"}
@@ -19,13 +19,12 @@ _DETAILS_COUNT = 1000
 _KICKED = "disconnected by an operator"
 
 
-def rows(connections: Connections, now: int, after: int, limit: int) -> list[dict[str, Any]]:
-    """Return facts and figures of up to `limit` connected clients, by connection number, those above `after`.
-    now: the tick."""
-    links = list(connections.links)
-    first = bisect.bisect_right(links, after, key=lambda link: link.number)
-    connected = (link for link in itertools.islice(links, first, None) if _is_client(link))
-    return [_row(link, now) for link in itertools.islice(connected, limit)]
+def rows(connections: Connections, deadlines: TimerWheel) -> Iterator[dict[str, Any]]:
+    """Yield facts and figures of the clients that are connected now, by connection number. The event loop may run
+    between two of them."""
+    for link in list(connections.links):
+        if _is_client(link):
+            yield _row(link, deadlines.now)
 
 
 def disconnect(connections: Connections, now: int, client_id: str, user: str | None) -> list[dict[str, Any]]:

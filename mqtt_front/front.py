@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, ClassVar
@@ -249,12 +249,10 @@ class MqttFront:
         """Report clients that connect and connections that end. Call it before `start`."""
         self._report = report
 
-    def clients(self, after: int, limit: int) -> Sequence[Mapping[str, Any]]:
-        """Return facts and figures of connected clients by connection number, those above `after`."""
+    def clients(self) -> Iterator[Mapping[str, Any]]:
+        """Iterate over facts and figures of connected clients by connection number."""
         broker = self._broker
-        return (
-            [] if broker is None else client_list.rows(broker.connections, broker.deadlines.now, after, limit)
-        )
+        return iter(()) if broker is None else client_list.rows(broker.connections, broker.deadlines)
 
     def disconnect(self, client: str, user: str | None) -> Sequence[Mapping[str, Any]]:
         """End the connections with a client id, of one user if `user` is given, with reason 0x98 at MQTT 5. Return

@@ -4,7 +4,7 @@ Fronts are found through the entry point group `timestone.fronts`; the engine kn
 creates a front with the open store and the settings of the front, and starts it on its event loop."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from timestone.config import LogConfig, StoreConfig
@@ -87,9 +87,10 @@ class Administered(Protocol):
 
     name: ClassVar[str]
 
-    def clients(self, after: int, limit: int) -> Sequence[Mapping[str, Any]]:
-        """Return facts and figures of up to `limit` connected clients, ready for JSON, in the order of their key
-        `connection`, a number above `after`."""
+    def clients(self) -> Iterator[Mapping[str, Any]]:
+        """Iterate over facts and figures of the connected clients, ready for JSON, in the order of their key
+        `connection`, all with the same keys. The event loop may run between two of them: a client that has gone by then
+        is left out, and so is one that is new."""
 
     def disconnect(self, client: str, user: str | None) -> Sequence[Mapping[str, Any]]:
         """End the connections with a client id, of one user if `user` is given, and return what `clients` would have

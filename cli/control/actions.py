@@ -3,11 +3,10 @@
 
 import asyncio
 import itertools
-import json
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from timestone.config import LogConfig
@@ -20,9 +19,10 @@ from timestone.store import Store
 from ..process.version import timestone_version
 
 PAGE_COUNT = 25
-"""Most connections in a reply, so that the event loop has its own turn after each half of a millisecond."""
-_PAGE_BYTES = 256 << 10
-"""A page ends with the connection that exceeds this: names of clients may have 64 KiB."""
+"""Most connections in a line, so that the event loop has its own turn after each half of a millisecond."""
+_PAGE_CHARACTERS = 1 << 14
+"""A page ends with the connection whose names exceed this together: one may have 64 KiB, and six times as much in
+JSON."""
 _LATEST_LOGS = 1000
 _TOPIC_COUNT = 100
 """Most topics in a question."""
@@ -65,7 +65,6 @@ class Actions:
         self._started_us = time.time_ns() // 1000
         self._by_name: dict[str, Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]] = {
             "status": self._status,
-            "clients": self._clients,
             "client": self._client,
             "login": self._login,
             "may_read": self._may_read,
@@ -76,15 +75,24 @@ class Actions:
             "move": self._move,
         }
 
-    async def run(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Carry out a request and return its result. Raises InvalidRequest, TimestoneError, OSError."""
+    async def run(self, request: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
+        """Carry out a request and yield its result, that of `clients` in parts between which the event loop runs.
+        Raises InvalidRequest, TimestoneError, OSError."""
         name = request.get("request")
+        if name == "clients":
+            for page in self._pages():
+                yield page
+                await asyncio.sleep(0)
+            yield {"now_us": time.time_ns() // 1000, "rows": [], "is_last": True}
+            return
         action = self._by_name.get(name) if isinstance(name, str) else None
         if action is None:
-            raise InvalidRequest(f"unknown request {name!r:.60}: expected one of {', '.join(self._by_name)}")
-        if name not in _CHANGING:
-            return await action(request)
-        return await self._recorded(str(name), action, request)
+            names = ", ".join(["clients", *self._by_name])
+            raise InvalidRequest(f"unknown request {name!r:.60}: expected one of {names}")
+        if name in _CHANGING:
+            yield await self._recorded(str(name), action, request)
+        else:
+            yield await action(request)
 
     async def _recorded(self, name: str, action: "Action", request: Mapping[str, Any]) -> dict[str, Any]:
         """Carry out a request that changes something, recorded before and after."""
@@ -127,16 +135,15 @@ class Actions:
             ],
         }
 
-    async def _clients(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        front, after = self._front(request), _number(request, "after", 0)
-        rows: list[Mapping[str, Any]] = []
-        size_bytes = 0
-        for row in front.clients(after, PAGE_COUNT):
-            rows.append(row)
-            size_bytes += len(json.dumps(row))
-            if size_bytes > _PAGE_BYTES:
-                break
-        return {"now_us": time.time_ns() // 1000, "clients": rows}
+    def _pages(self) -> Iterator[dict[str, Any]]:
+        for name, front in self._fronts.items():
+            clients = front.clients()
+            while page := list(_page(clients)):
+                yield {
+                    "columns": ["front", *page[0]],
+                    "rows": [[name, *row.values()] for row in page],
+                    "is_last": False,
+                }
 
     async def _client(self, request: Mapping[str, Any]) -> dict[str, Any]:
         client, user = _text(request, "client"), _optional(request, "user")
@@ -243,6 +250,15 @@ class Actions:
         if name not in self._fronts:
             raise InvalidRequest(f"unknown front {name!r:.60}: expected one of {', '.join(self._fronts)}")
         return self._fronts[name]
+
+
+def _page(clients: Iterator[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    characters = 0
+    for row in itertools.islice(clients, PAGE_COUNT):
+        yield row
+        characters += len(row["client"]) + len(row["user"] or "")
+        if characters > _PAGE_CHARACTERS:
+            return
 
 
 def _configure_all(logs: Sequence[Log], settings: Mapping[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -50,6 +50,18 @@ class Caller:
 
     def call(self, name: str, **arguments: Any) -> dict[str, Any]:
         """Return the result of a request."""
+        self._send(name, arguments)
+        return self._result(self._reply())
+
+    def clients(self) -> list[dict[str, Any]]:
+        """Return the connected clients of all fronts, each with the key `front`."""
+        self._send("clients", {})
+        found: list[dict[str, Any]] = []
+        while not (page := self._result(self._reply()))["is_last"]:
+            found += [dict(zip(page["columns"], row, strict=True)) for row in page["rows"]]
+        return found
+
+    def _send(self, name: str, arguments: Mapping[str, Any]) -> None:
         line = encode_request(name, arguments)
         if len(line) > REQUEST_BYTES:
             raise CommandError(f"the request has {len(line)} bytes, and the server takes {REQUEST_BYTES}")
@@ -57,16 +69,6 @@ class Caller:
             self._socket.sendall(line)
         except (BrokenPipeError, ConnectionResetError):
             pass  # the server may have said why
-        return self._result(self._reply())
-
-    def clients(self) -> Iterator[dict[str, Any]]:
-        """Yield the connected clients of all fronts, each with the key `front`."""
-        for front in self.call("status")["fronts_with_clients"]:
-            after = 0
-            while page := self.call("clients", front=front, after=after)["clients"]:
-                for row in page:
-                    yield {"front": front, **row}
-                after = page[-1]["connection"]
 
     def _reply(self) -> bytes:
         while b"\n" not in self._received:

@@ -9,8 +9,8 @@ import os
 import socket
 import stat
 import struct
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing, suppress
 from typing import ClassVar
 
 from timestone.errors import TimestoneError
@@ -95,34 +95,38 @@ class ControlService:
             while True:
                 async with asyncio.timeout(REQUEST_S):
                     line = await _line(reader)
-                if line is None:
-                    writer.write(
-                        encode_error("request_too_large", f"a request has at most {REQUEST_BYTES} bytes")
-                    )
-                else:
-                    writer.write(await self._answer(line))
-                async with asyncio.timeout(REQUEST_S):
-                    await writer.drain()
+                async with aclosing(self._answer(line)) as reply:
+                    async for part in reply:
+                        writer.write(part)
+                        async with asyncio.timeout(REQUEST_S):
+                            await writer.drain()
                 if line is None:
                     return
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
             pass  # the client has gone, or is too slow
 
-    async def _answer(self, line: bytes) -> bytes:
+    async def _answer(self, line: bytes | None) -> AsyncGenerator[bytes, None]:
+        """Yield the lines of a reply. line: None for one that is too long."""
+        if line is None:
+            yield encode_error("request_too_large", f"a request has at most {REQUEST_BYTES} bytes")
+            return
         try:
-            reply = encode_result(await self._actions.run(decode_line(line)))
+            async with aclosing(self._actions.run(decode_line(line))) as results:
+                async for result in results:
+                    reply = encode_result(result)
+                    if len(reply) > REPLY_BYTES:
+                        yield encode_error("reply_too_large", f"a line has more than {REPLY_BYTES} bytes")
+                        return
+                    yield reply
         except InvalidLine as error:
-            return encode_error(error.code, str(error))
+            yield encode_error(error.code, str(error))
         except InvalidRequest as error:
-            return encode_error("invalid_request", str(error))
+            yield encode_error("invalid_request", str(error))
         except (TimestoneError, OSError) as error:
-            return encode_error("failed", str(error))
+            yield encode_error("failed", str(error))
         except Exception:
             _log.exception("a request on the control socket failed")
-            return encode_error("internal_error", "the server failed to answer; its log has the reason")
-        if len(reply) > REPLY_BYTES:
-            return encode_error("reply_too_large", f"the reply has more than {REPLY_BYTES} bytes")
-        return reply
+            yield encode_error("internal_error", "the server failed to answer; its log has the reason")
 
 
 async def _line(reader: asyncio.StreamReader) -> bytes | None:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -42,6 +42,7 @@ DIR is a store: of a server that runs, of one that was stopped or killed, or a
 copy of its files. The command prints a link with a key that is valid once:
 who can start it can read the files.
 """
+Answer = TypeVar("Answer")
 _NICE = 10
 """The clients of the server come first."""
 
@@ -195,6 +196,13 @@ class ServerLink:
 
     def call(self, request: str, **arguments: Any) -> dict[str, Any]:
         """Return the result of a request. Raises NoServer and ServerRefused of the console."""
+        return self._asked(lambda caller: caller.call(request, **arguments))
+
+    def clients(self) -> list[dict[str, Any]]:
+        """Return all connected clients. Raises as `call`."""
+        return self._asked(Caller.clients)
+
+    def _asked(self, ask: Callable[[Caller], Answer]) -> Answer:
         from timestone_console.problems import NoServer, ServerRefused  # noqa: PLC0415
 
         with self._lock:
@@ -203,7 +211,7 @@ class ServerLink:
                 try:
                     if self._caller is None:
                         self._caller = Caller(self._store)
-                    return self._caller.call(request, **arguments)
+                    return ask(self._caller)
                 except Refused as error:
                     raise ServerRefused(error.code, str(error)) from None
                 except (CommandError, NotAStore, OSError) as error:

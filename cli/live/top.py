@@ -93,7 +93,7 @@ def command(directory: Path, order: str, interval_ms: int, limit: int, as_json: 
 
 def _look(directory: Path) -> Look:
     with Caller(directory) as server:
-        return Look(time.monotonic(), server.call("status"), list(server.clients()))
+        return Look(time.monotonic(), server.call("status"), server.clients())
 
 
 def _wait(seconds: float, interrupts: Interrupts) -> None:

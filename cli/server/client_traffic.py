@@ -3,6 +3,7 @@ busiest."""
 
 import asyncio
 import heapq
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -43,9 +44,8 @@ class ClientTraffic:
         heap: list[tuple[bool, int, tuple[str, int], list[str], Row]] = []
         recorded, found = {}, 0
         for front in fronts:
-            after = 0
-            while page := front.clients(after, _SLICE):
-                after = page[-1]["connection"]
+            clients = front.clients()
+            while page := list(itertools.islice(clients, _SLICE)):
                 for row in page:
                     key = front.name, row["connection"]
                     packets, refused = self._recorded.get(key, (0, 0))

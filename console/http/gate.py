@@ -5,6 +5,7 @@ import ipaddress
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from email.utils import formatdate
 from typing import Any
 
 import msgspec
@@ -70,7 +71,8 @@ class Gate:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                extra = [*SECURITY_HEADERS, *([(b"cache-control", b"no-store")] if is_api else [])]
+                date = (b"date", formatdate(usegmt=True).encode())
+                extra = [date, *SECURITY_HEADERS, *([(b"cache-control", b"no-store")] if is_api else [])]
                 message = {**message, "headers": [*message.get("headers", ()), *extra]}
             await send(message)
 

@@ -14,8 +14,9 @@ COUNTERS = {
     "publishes_refused": "refused_per_s",
 }
 """Counters of a connection and the names of their rates."""
-_LOOK_S = 1.0
-"""Least time between two looks at the server."""
+_LOOK_S, _LOOK_MOST_S, _LOOK_TIMES = 1.0, 10.0, 100
+"""Least time between two looks at the server. One that takes long is used for a hundred times as long, within a bound:
+for many clients it would else cost the server more than a hundredth of a core."""
 _OLD_S = 30.0
 """A look older than this gives no rates."""
 Row = dict[str, Any]
@@ -27,6 +28,8 @@ class Look(NamedTuple):
     at_s: float
     now_us: int
     rows: list[Row]
+    used_s: float
+    """Time for which it is used."""
 
 
 class ClientTable:
@@ -40,12 +43,12 @@ class ClientTable:
         self._by_id: dict[tuple[str, int], Row] = {}
 
     def rows(self) -> Look:
-        """Return all clients with their rates, at most a second old. The caller must not change a row. Raises NoServer,
-        ServerRefused."""
+        """Return all clients with their rates, at most a second old, some seconds with thousands of clients. The caller
+        must not change a row. Raises NoServer, ServerRefused."""
         with self._lock:
             now_s = time.monotonic()
             look = self._look
-            if look is not None and now_s - look.at_s < _LOOK_S:
+            if look is not None and now_s - look.at_s < look.used_s:
                 return look
             rows = list(self._fetch())
             at_s = time.monotonic()
@@ -54,7 +57,8 @@ class ClientTable:
             for row in rows:
                 _set_rates(row, earlier.get(key(row)), passed_s, is_known=bool(earlier))
             self._by_id = {key(row): row for row in rows}
-            self._look = Look(at_s, time.time_ns() // 1000, rows)
+            used_s = min(max(_LOOK_S, (at_s - now_s) * _LOOK_TIMES), _LOOK_MOST_S)
+            self._look = Look(at_s, time.time_ns() // 1000, rows, used_s)
             return self._look
 
 

@@ -58,7 +58,7 @@ def test_console_answers_and_ends_after_idleness(address: tuple[str, int]) -> No
     )
     head, _, body = answer.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 200 OK") and b'"role":"none"' in body
-    assert b"server:" not in head.lower()
+    assert b"server:" not in head.lower() and head.lower().count(b"\r\ndate: ") == 1
 
 
 def test_address_in_use_is_an_error_that_names_it() -> None:

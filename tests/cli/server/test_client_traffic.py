@@ -1,7 +1,7 @@
 """Connections in trouble are recorded first, then the busiest, and those left out have their turn later."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,8 +26,8 @@ class Listed:
         row |= dict.fromkeys(("connected_us", "idle_s", "lag", "unsent_bytes", "submitted_bytes"), 0)
         self.rows[number] = row | {"held": []} | figures
 
-    def clients(self, after: int, limit: int) -> Sequence[dict[str, Any]]:
-        return [row for number, row in sorted(self.rows.items()) if number > after][:limit]
+    def clients(self) -> Iterator[dict[str, Any]]:
+        return iter([row for _, row in sorted(self.rows.items())])
 
     def disconnect(self, client: str, user: str | None) -> Sequence[dict[str, Any]]:
         raise NotImplementedError
