@@ -177,7 +177,7 @@ def report(plan: Sequence[tuple[Scenario, Servers]], how: Reporting) -> None:
         raise BenchmarkError(f"{how.directory} is not a directory")
     repeat = how.repeat or (_QUICK_REPEAT if how.quick else _REPEAT)
     environment = probe_environment(how.directory)
-    _allow_connections(max(scenario.publishers + scenario.subscribers for scenario, _ in plan))
+    allow_connections(max(scenario.publishers + scenario.subscribers for scenario, _ in plan))
     comparisons = []
     for scenario, servers in plan:
         runs: dict[str, list[Outcome]] = {}
@@ -197,7 +197,7 @@ def report(plan: Sequence[tuple[Scenario, Servers]], how: Reporting) -> None:
         print_comparisons(environment, comparisons)
 
 
-def _allow_connections(count: int) -> None:
+def allow_connections(count: int) -> None:
     """Raise the limit of open files. A connection is a descriptor on both sides; the servers started here inherit the
     limit."""
     needed, (soft, hard) = count + _SPARE_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)

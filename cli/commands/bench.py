@@ -20,6 +20,9 @@ BENCHMARKS = {
         "peers": Entry("timestone_bench.peers", "MQTT beside the mosquitto and nats-server installed."),
     },
     "Others": {
+        "console": Entry(
+            "timestone_bench.console.command", "The console: what it costs a server, how fast it answers."
+        ),
         "flight": Entry(
             "timestone_bench.flight.command",
             "Arrow Flight beside the library, MQTT and a bare Flight server.",

@@ -1,0 +1,34 @@
+from typing import Any
+
+import pytest
+
+from timestone_bench.console.costs import LOADS, Costs, Run, scenarios
+
+STEADY, FULL = LOADS
+
+
+def run(**figures: Any) -> Run:
+    known: dict[str, Any] = dict.fromkeys(Run.__dataclass_fields__, 0.0)
+    return Run(**(known | figures))
+
+
+def test_ratios_and_differences_are_those_of_the_same_turns() -> None:
+    costs = Costs(
+        {
+            STEADY: {
+                "off": [run(per_s=100.0), run(per_s=10.0), run(per_s=1.0)],
+                "figures": [run(per_s=90.0), run(per_s=9.9), run(per_s=1.0)],
+            }
+        }
+    )
+    assert costs.median(STEADY, "off", "per_s") == 10.0
+    assert costs.ratio(STEADY, "figures", "off", "per_s") == pytest.approx(0.99)
+    assert costs.difference(STEADY, "figures", "off", "per_s") == pytest.approx(-0.1)
+    assert costs.to_json()[STEADY]["figures"]["per_s"] == {"median": 9.9, "min": 1.0, "max": 90.0}
+
+
+def test_steady_load_has_a_message_each_ten_seconds_and_at_least_one_a_client() -> None:
+    found = scenarios(1000, 20, 5000)
+    assert (found[STEADY].rate, found[STEADY].messages, found[STEADY].publishers) == (100, 2000, 1000)
+    assert scenarios(1000, 1, 5000)[STEADY].messages == 1000
+    assert (found[FULL].rate, found[FULL].messages) == (None, 5000)
