@@ -5,8 +5,9 @@ Kafka keeps in a file of its own (KIP-101) needs no file.
 """
 
 from bisect import bisect_right
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 
 class Run(NamedTuple):
@@ -46,6 +47,14 @@ class ReplicaLog:
     damaged: bool = False
     """Has a durable record that cannot be read, or a shown one that its leader lacks: it acknowledges nothing, and is
     never elected."""
+
+    @classmethod
+    def opened(
+        cls, *, start: int, end: int, names: int, committed: int, runs: Iterable[tuple[int, int, int]]
+    ) -> Self:
+        """Return the state of a log that was opened and is durable. runs: generation, first offset and count of names
+        in front of each."""
+        return cls(start, end, names, end, committed, runs=tuple(Run(*run) for run in runs))
 
     @property
     def last_generation(self) -> int:

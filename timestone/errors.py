@@ -51,6 +51,11 @@ class RecordTooLarge(TimestoneError, ValueError):
         self.limit = limit
 
 
+class NotLeader(TimestoneError):
+    """This replica of a log takes no appends, because another one leads. An append that had begun may be in the log or
+    not. Append through the leader."""
+
+
 class TopicLimit(TimestoneError):
     """The log has its maximum number of topics, or of bytes of their names. Known topics can still be appended to."""
 

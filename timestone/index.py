@@ -17,6 +17,11 @@ is touched here.
     48 16  boot id of the kernel that wrote it
     64  4  crc32c of bytes 0 to 63
 
+    Format version 2 of the header page is that of a replicated log, which has two slots more, at 1536 and at 2048; the
+    valid one with the higher offset counts: readers are shown the records below it
+     0  8  committed offset                         16  8  base offset
+     8  8  log id                                   24  4  crc32c of bytes 0 to 23
+
     trailer
      0  8  magic "TSTSEALD"                         64  8  sealed, microseconds since 1970
      8  4  format version: 1 to 3, see below        72  4  topic summary count
@@ -53,6 +58,8 @@ from timestone.kernel.entries import ENTRY_BYTES, entry_position
 from timestone.kernel.loops import crc32c
 
 FORMAT_VERSION = 1
+REPLICATED_VERSION = 2
+"""Version of the header page in a replicated log: a reader of version 1 would show what is not committed."""
 REWRITTEN_VERSION = 2
 """Version of a trailer whose segment was rewritten: a reader of version 1 would use the wrong segment file."""
 COMPACTED_VERSION = 3
@@ -62,6 +69,7 @@ INDEX_HEADER_BYTES = 68
 """Size of the header; the rest of its page is zeros except for the slots."""
 SLOT_POSITIONS = (512, 1024)
 SLOT_BYTES = 52
+COMMITTED_POSITIONS = (1536, 2048)
 TRAILER_BYTES = 128
 TRAILER_RECOVERED = 1
 
@@ -70,6 +78,7 @@ TRAILER_MAGIC = b"TSTSEALD"
 _HEADER = struct.Struct("<8sIIQQqQ16s")
 _SLOT = struct.Struct("<QQQQQQ")
 _TRAILER = struct.Struct("<8sIIQQQQqqqIIIIQIIIII8x")
+_COMMITTED = struct.Struct("<QQQ")
 _CRC = struct.Struct("<I")
 SUMMARY = np.dtype([("topic", "<u4"), ("count", "<u4"), ("first_ordinal", "<u4")])
 assert _HEADER.size == 64
@@ -93,12 +102,13 @@ class IndexHeader:
     created_us: int
     epoch: int
     boot_id: bytes
+    is_replicated: bool = False
 
     def encode(self) -> bytes:
         """Return the 68 bytes at the front of the header page."""
         fixed = _HEADER.pack(
             _INDEX_MAGIC,
-            FORMAT_VERSION,
+            REPLICATED_VERSION if self.is_replicated else FORMAT_VERSION,
             ENTRY_BYTES,
             self.log_id,
             self.base_offset,
@@ -123,9 +133,9 @@ class IndexHeader:
             raise DamagedIndex("header checksum does not match")
         if magic != _INDEX_MAGIC:
             raise DamagedIndex(f"magic is {magic!r}")
-        if version != FORMAT_VERSION or entry_bytes != ENTRY_BYTES:
-            raise UnsupportedFormat(path, version, FORMAT_VERSION)
-        return cls(log_id, base, created_us, epoch, boot_id)
+        if version not in (FORMAT_VERSION, REPLICATED_VERSION) or entry_bytes != ENTRY_BYTES:
+            raise UnsupportedFormat(path, version, REPLICATED_VERSION)
+        return cls(log_id, base, created_us, epoch, boot_id, version == REPLICATED_VERSION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +191,23 @@ def _slots(page: bytes) -> Iterator[tuple[int, ...]]:
             values = _SLOT.unpack_from(slot)
             if values[0] > 0:
                 yield values
+
+
+def committed_slot(offset: int, log_id: int, base_offset: int) -> bytes:
+    """Return a slot with the committed offset of a replicated log."""
+    fixed = _COMMITTED.pack(offset, log_id, base_offset)
+    return fixed + _CRC.pack(crc32c(fixed))
+
+
+def committed_offset(page: bytes, log_id: int, base_offset: int) -> int | None:
+    """Return the committed offset in the header page of a replicated log; None if no slot is valid."""
+    found = [
+        _COMMITTED.unpack_from(page, at)
+        for at in COMMITTED_POSITIONS
+        if len(page) >= at + _COMMITTED.size + _CRC.size
+        and _CRC.unpack_from(page, at + _COMMITTED.size)[0] == crc32c(page[at : at + _COMMITTED.size])
+    ]
+    return max((offset for offset, *owner in found if owner == [log_id, base_offset]), default=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,9 @@ class LogOwner(UpkeptStore, ReaderStore, Protocol):
 class Log(ReadableLog):
     """One partition of a log in an open store. Made by `Store.log`; any thread may call every method."""
 
+    is_replicated = False
+    _segments_type, _end_type = ActiveSegment, LogEnd
+
     def __init__(
         self,
         store: LogOwner,
@@ -77,9 +80,9 @@ class Log(ReadableLog):
         """Raise ValueError for settings that a user of the log could not work with, such as a front."""
         self._store = store
         self._topic_names = topics.by_id
-        place = LogPlace(store.files, folder, self.id, store.boot_id, store.open_segments, store.now_us)
-        self._active_segment = ActiveSegment(
-            place,
+        place = store.files, folder, self.id, store.boot_id, store.open_segments, store.now_us
+        self._active_segment = self._segments_type(
+            LogPlace(*place, self.is_replicated),
             config,
             segment_list,
             next_offset=next_offset,
@@ -89,7 +92,7 @@ class Log(ReadableLog):
             deferred_seals=deferred_seals,
             closed=closed,
         )
-        self._end = LogEnd(
+        self._end = self._end_type(
             self._active_segment,
             topics,
             self,
@@ -118,6 +121,11 @@ class Log(ReadableLog):
     @property
     def synced_offset(self) -> int:
         return self._active_segment.synced_offset
+
+    @property
+    def next_offset(self) -> int:
+        """Return the next offset for the catalogue."""
+        return self._end_offset
 
     @property
     def epoch(self) -> int:
@@ -227,14 +235,11 @@ class Log(ReadableLog):
     ) -> Submission:
         """Queue a write batch without waiting for the disk; for event loops.
 
-        Batches are written in the order of submission: at level `synced` by the caller's thread where `append_now`
-        would write, so that readers have them at once and only the flush is left to the committer. `done` is called
-        once the level is reached or the append has failed (`submission.error`), by the caller's thread or by the
-        committer's, which it must not block.
-
-        Raises QueueFull while more than `queue_bytes` wait for the disk (see `queued_bytes`), at any level;
-        RecordTooLarge, LogFailed, StoreClosed; TypeError for anything but a WriteBatch. After an error nothing was
-        submitted."""
+        Batches are written in order: at level `synced` by the caller's thread where `append_now` would write, so that
+        readers have them at once. `done` is called once the level is reached or the append has failed
+        (`submission.error`), by the caller's thread or by the committer's, which it must not block. Raises QueueFull
+        while more than `queue_bytes` wait for the disk (see `queued_bytes`), at any level; RecordTooLarge, LogFailed,
+        StoreClosed; TypeError for anything but a WriteBatch. After an error nothing was submitted."""
         if not isinstance(write_batch, WriteBatch):
             raise TypeError(f"invalid submission: expected a WriteBatch, got {type(write_batch).__name__}")
         self._end.check_appendable()
@@ -242,9 +247,8 @@ class Log(ReadableLog):
         return self._commit.submit(write_batch, Ack(ack), done)
 
     def when_synced(self, offset: int, done: Callable[[Exception | None], None]) -> None:
-        """Call `done` once everything below `offset`, which is written, is durable; asks for a flush, which it shares.
-        With the error if the flush failed. For event loops: at once in the caller's thread, or later in that of the
-        committer. Raises QueueFull, LogFailed, StoreClosed."""
+        """Call `done`, with the error of the flush or None, once everything below `offset`, which is written, is
+        durable; at once in the caller's thread, or later in the committer's. Raises as `submit`."""
         if self.synced_offset >= offset:
             done(None)
         else:
@@ -265,8 +269,8 @@ class Log(ReadableLog):
     @property
     def counts(self) -> LogCounts:
         """Return the counts of appends since the log was opened. The histograms continue to change."""
-        record_count = self._end_offset - self._opened_offset
-        return LogCounts(record_count, self._end.written_bytes, self._end.writes, self._commit.flushes)
+        end, count = self._end, self._end_offset - self._opened_offset
+        return LogCounts(count, end.written_bytes, end.writes, self._commit.flushes)
 
     def topic_id(self, topic: str) -> int:
         """Return the id of a topic in this log, and assign one to a new topic. Raises InvalidName, TopicLimit."""
@@ -277,8 +281,7 @@ class Log(ReadableLog):
         return self.topics.name(topic_id)
 
     def sync(self) -> int:
-        """Make everything written so far durable, and return the offset below which it is. Raises LogFailed,
-        StoreClosed; OSError if segments left by an earlier process cannot be flushed: try again."""
+        """Make everything written durable, and return the offset below which it is. Raises as `append`."""
         self.check_open()
         self._commit.sync()
         return self.synced_offset
@@ -288,15 +291,12 @@ class Log(ReadableLog):
         if self._end.closed is not None:
             self._end.check_open(": the interpreter is shutting down" if sys.is_finalizing() else "")
 
-    def _closed_error(self) -> StoreClosed:
-        return StoreClosed(f"log {self.folder.name} is closed")
-
     def close(self) -> None:
         """Write and sync what was submitted, seal, wake all parked readers. Called by `Store.close`."""
         if self._closed:
             return
         try:
-            self._commit.close(self._closed_error())
+            self._commit.close(StoreClosed(f"log {self.folder.name} is closed"))
         finally:
             self._closed = True
             wake(self.wakeups.wake_all(self._end_offset))
@@ -320,9 +320,9 @@ class Log(ReadableLog):
         self.topics.close()
 
     def abandon(self) -> None:
-        """Refuse every call from now on, without touching the disk; for the copy of the log in a forked child."""
+        """Refuse every call from now on, without touching the disk; for a forked child."""
         self._closed = True
-        self._end.abandon(self._closed_error())
+        self._end.abandon(StoreClosed(f"log {self.folder.name} is closed"))
         self._commit.abandon()
         self.topics.abandon()
 
@@ -332,6 +332,10 @@ class Log(ReadableLog):
         self.topics.close()
 
     # Events of the end of the log: see EndEvents.
+
+    @property
+    def written_offset(self) -> int:
+        return self._end_offset
 
     def published(self, run: TailRun, write_batch: WriteBatch, end_offset: int) -> None:
         """Make records visible, the tail cache first, so that a reader that sees the new end finds them there. Wakes

@@ -64,14 +64,14 @@ class Store:
         files: Files | None = None,
         clock: Clock | None = None,
         progress: Progress | None = None,
+        log_type: type[Log] = Log,
     ) -> None:
         if sys.is_finalizing():
             raise RuntimeError(
                 f"{path} cannot be opened: the interpreter is shutting down and starts no threads"
             )
         opening = OpeningProgress(path, progress)
-        self.path = path
-        self.config = config
+        self.path, self.config = path, config
         self.files = files or Files()
         clock = clock or Clock()
         self.now_us: Callable[[], int] = clock.now_us
@@ -85,7 +85,7 @@ class Store:
         self._logs: dict[tuple[str, int], Log] = {}
         self._logs_lock = threading.Lock()
         self._remember_lock = threading.Lock()
-        self._closed = False
+        self._closed, self._log_type = False, log_type
         self._deleted_durations = Durations()
         self._prepare_directory(create)
         self._lock = StoreLock(self.files, path / names.LOCK_NAME, self.boot_id)
@@ -100,9 +100,8 @@ class Store:
             if log.has_deferred_seals:
                 log.segment_rolled()
         self._scrubber.expect()
-        # Records that other processes spooled while no process owned the store, and deletions that the last owner
-        # began.
-        self.inbox.take_all()
+        if not log_type.is_replicated:
+            self.inbox.take_all()  # records that other processes spooled while no process owned the store
 
     def _open(self, clock: Clock, opening: OpeningProgress) -> None:
         """Open the catalogue and all logs; the lock is held. Releases everything but the lock on an error."""
@@ -184,17 +183,17 @@ class Store:
             self._try_to_remove_deleted_logs()
 
     def log_names(self, *, server: bool = False) -> list[tuple[str, int]]:
-        """Return name and partition of each log, sorted; with `server`, also of those that a server writes about
-        itself (`timestone.…`). Raises StoreClosed."""
+        """Return name and partition of each log, sorted; with `server`, also of those that a server writes about itself
+        (`timestone.…`). Raises StoreClosed."""
         self._check_open()
         return sorted(log for log in self._logs if server or not names.is_server_log(log[0]))
 
     def durations(self) -> Durations:
         """Return how long writes and flushes took since the store was opened, but for the server's own logs."""
-        total = Durations()
+        total, deleted = Durations(), self._deleted_durations
         with self._logs_lock:
-            total.writes.add(self._deleted_durations.writes)
-            total.flushes.add(self._deleted_durations.flushes)
+            total.writes.add(deleted.writes)
+            total.flushes.add(deleted.flushes)
             for (name, _), log in self._logs.items():
                 if not names.is_server_log(name):
                     total.add(log.counts)
@@ -287,7 +286,7 @@ class Store:
     def remember(self, log: Log, config: LogConfig) -> None:
         """Write a log's settings and next offset into the catalogue. Raises OSError."""
         with self._remember_lock:
-            self._catalog.put_log(log.name, log.partition, config, log.end_offset, log.epoch)
+            self._catalog.put_log(log.name, log.partition, config, log.next_offset, log.epoch)
 
     def note_time(self, *, at_once: bool = False) -> None:
         """Make the running time of the store and the age of its records durable, unless that was done recently."""
@@ -336,17 +335,17 @@ class Store:
                 recoveries.append(recovered)
                 _LOGGER.warning("recovered %s", recovered)
             if (name, partition) not in rows:
-                self._catalog.put_log(name, partition, row.config, log.end_offset, log.epoch)
+                self._catalog.put_log(name, partition, row.config, log.next_offset, log.epoch)
             elif log.epoch > row.epoch and not at_once:
-                jumped[name, partition] = CatalogRow(row.config, log.end_offset, log.epoch)
-        # A deferred segment reports its seal later; views have to see the log as soon as a reader can commit there.
-        if jumped:
+                jumped[name, partition] = CatalogRow(row.config, log.next_offset, log.epoch)
+        if jumped:  # views have to see the log as soon as a reader can commit there, before its seal
             self._remember(jumped)
         self.recoveries = tuple(recoveries)
 
     def _open_log(
         self, name: str, partition: int, row: CatalogRow, opening: Progress, *, at_once: bool = True
     ) -> tuple[Log, Recovered]:
+        log_type = Log if names.is_server_log(name) else self._log_type
         opened = self._opener.open(
             name,
             partition,
@@ -354,10 +353,11 @@ class Store:
             remember=functools.partial(self._remember_jump, name, partition, row.config),
             progress=opening,
             at_once=at_once,
+            is_replicated=log_type.is_replicated,
         )
         try:
             recovered = opened.recovered
-            log = Log(
+            log = log_type(
                 self,
                 opened.folder,
                 opened.topics,
@@ -401,7 +401,7 @@ class Store:
         log, _ = self._open_log(name, partition, CatalogRow(config, 0, 0), opening)
         log.retention.begin(None)
         try:
-            self._catalog.put_log(name, partition, config, log.end_offset, log.epoch)
+            self._catalog.put_log(name, partition, config, log.next_offset, log.epoch)
         except BaseException:
             log.release()
             raise
@@ -433,7 +433,7 @@ class Store:
             log.release()
         # The catalogue counts for a log without segments, and was written when it lost its last one.
         self._remember(
-            {name: CatalogRow(log.config, log.end_offset, log.epoch) for name, log in self._logs.items()}
+            {name: CatalogRow(log.config, log.next_offset, log.epoch) for name, log in self._logs.items()}
         )
         for log in self._logs.values():
             log.retention.mark()

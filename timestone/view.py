@@ -28,7 +28,13 @@ from timestone.errors import (
     UnknownLog,
 )
 from timestone.format import names
-from timestone.format.folder_listing import base_offsets, halves_aside, known_missing, listed_bases
+from timestone.format.folder_listing import (
+    base_offsets,
+    halves_aside,
+    known_missing,
+    listed_bases,
+    newest_generations,
+)
 from timestone.format.identity import identity_from_indexes
 from timestone.format.store_listing import listed_logs, logs_of_store
 from timestone.format.topics import TopicDictionary
@@ -256,6 +262,8 @@ class LogView(ReadableLog):
         self._files_end: int | None = None
         """End of the log according to its files at the last refresh."""
         self._synced_offset = 0
+        self._committed: int | None = None
+        """The end that readers see of a replicated log; None for any other."""
         self._history_of: HistoryOf | None = None
         self._refresh_lock = threading.Lock()
         try:
@@ -321,7 +329,8 @@ class LogView(ReadableLog):
             if row is not None and row.next_offset > end:
                 return self._refresh_locked(row)
         self._files_end = end
-        self._end_offset = max(self._end_offset, end, row.next_offset if row else 0)
+        shown = end if self._committed is None else min(end, self._committed)
+        self._end_offset = max(self._end_offset, shown, row.next_offset if row else 0)
         lost = [LostRange(*one) for one in known_missing(present) if one[0] > deleted]
         lost += self._lost(present, bases)
         if row is not None and bases:
@@ -350,13 +359,14 @@ class LogView(ReadableLog):
 
     def _unchanged(self, present: Sequence[str]) -> dict[int, Segment]:
         """Return the sealed segments that were examined before and have no newer files."""
-        newest = _newest_generations(present)
+        newest, newest_base = newest_generations(present), max(self._segments.seen(), default=0)
         return {
             base: segment
             for base, segment in self._segments.seen().items()
             if segment.trailer is not None
             and segment.trailer.generation == newest.get(base, 0)
             and base not in self._unserved
+            and (self._committed is None or base != newest_base)  # it may have risen there
         }
 
     def _look_around(self, listed: list[int], unchanged: dict[int, Segment]) -> dict[int, Segment | None]:
@@ -388,6 +398,8 @@ class LogView(ReadableLog):
             if look is not None:
                 (self._lacking.add if look.lacks_records else self._lacking.discard)(base)
                 self.epoch = max(self.epoch, look.epoch or 0)
+                if look.committed is not None:
+                    self._committed = max(look.committed, self._committed or 0)
                 self._synced_offset = max(self._synced_offset, look.durable_offset)
         return found
 
@@ -467,17 +479,6 @@ def _lost_behind(last: Segment, row: CatalogRow, known: Sequence[LostRange]) -> 
     if not sealed or end >= following or any(one.end >= following for one in known):
         return []
     return [LostRange(end, following)]
-
-
-def _newest_generations(present: Iterable[str]) -> dict[int, int]:
-    """Return the segments that were rewritten, or are being rewritten, with the highest generation among their
-    files."""
-    newest: dict[int, int] = {}
-    for name in present:
-        # Counted first: of ten thousand names, few or none belong to rewritten segments.
-        if name.count(".") > 1 and (segment := names.parse_segment(name)) is not None:
-            newest[segment[0]] = max(segment[1], newest.get(segment[0], 0))
-    return newest
 
 
 def view_store(

@@ -1,84 +1,88 @@
-"""A replicated log in the files of the engine, as far as its interface goes today: a cut writes what is left to another
-partition, and a document in the catalogue says which one counts."""
+"""A replicated log in the files of the engine, and what the protocol says of it in its own terms."""
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from timestone.config import Ack
+from timestone.kernel.entries import ENTRY
+from timestone.replication.replicated_log import ReplicatedLog
 from timestone.store import Store
+from timestone.writing.write_batch import WriteBatch
+from timestone_cluster.frames import Records
 from timestone_cluster.replica_log import ReplicaLog
 
-_DIGITS = 10
-_SPACE = "replicas"
+_SHIP_BYTES = 200
+"""Little, so that frames of several sizes are shipped."""
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """A record as frames carry it: the number of its topic's name, and its bytes."""
+class Stored:
+    """Records as frames carry them."""
 
-    generation: int
-    topic: int
-    payload: bytes
+    entries: bytes
+    data: bytes
 
 
 class EngineReplicaLog:
     """One log of one replica. Offsets are the engine's."""
 
     def __init__(self, store: Store, name: str) -> None:
-        self._store, self._name = store, name
-        self.records: list[Written] = []
-        """What the files have, read when they are opened. Readers read the files."""
-        self.names: list[str] = []
-        self._log = store.log(name, int(store.documents.get(_SPACE, name) or 0))
-        self._load()
-        if self._log.end_offset != len(
-            self.records
-        ):  # recovery skips offsets; a replica has them from its leader
-            self._rewrite(self.records)
-
-    def _load(self) -> None:
-        offset = 0
-        while offset < self._log.end_offset:
-            batch = list(self._log.read(offset))
-            for record in batch:
-                if record.offset != offset:
-                    return
-                generation, payload = int(record.payload[:_DIGITS]), bytes(record.payload[_DIGITS:])
-                self.records.append(Written(generation, self._number(record.topic or ""), payload))
-                offset += 1
-            if not batch:
-                return
-
-    def _number(self, name: str) -> int:
-        if name not in self.names:
-            self.names.append(name)
-        return self.names.index(name)
+        log = store.log(name)
+        assert isinstance(log, ReplicatedLog)
+        self._log = log
+        self._log.sync()
 
     @property
     def end(self) -> int:
-        return len(self.records)
+        return self._log.written_offset
+
+    @property
+    def names_count(self) -> int:
+        return self._log.names_count
 
     def state(self) -> ReplicaLog:
         """Return what the protocol has to know of the log after a start: all that was read is flushed first."""
-        log = ReplicaLog()
-        names = 0
-        for end, record in enumerate(self.records, 1):
-            names = max(names, record.topic + 1)
-            log.extend(record.generation, end, names)
-        self._log.sync()
-        log.durable = log.end
-        return log
+        return ReplicaLog.opened(
+            start=self._log.start_offset,
+            end=self._log.synced_offset,
+            names=self._log.names_count,
+            committed=self._log.end_offset,
+            runs=self._log.generations,
+        )
 
-    def new(self, generation: int, topic: str, payload: bytes) -> Written:
-        """Return a record under a topic, whose name is added."""
-        return Written(generation, self._number(topic), payload)
+    def lead(self, generation: int) -> None:
+        self._log.lead(generation)
 
-    def append(self, records: tuple[Written, ...]) -> None:
-        """Write records, without a flush."""
-        payloads = [b"%0*d" % (_DIGITS, one.generation) + one.payload for one in records]
-        topics = [self.names[one.topic] for one in records]
-        offsets = self._log.append_many(payloads, topics=topics, ack=Ack.WRITTEN)
-        assert offsets.start == len(self.records)
-        self.records += records
+    def follow(self) -> None:
+        self._log.follow()
+
+    def append(self, topics: list[str], payloads: list[bytes]) -> None:
+        """Write records of a client, without a flush."""
+        batch = WriteBatch(payloads, [self._log.topic_id(topic) for topic in topics])
+        # Not `submit`, which leaves flushes to a thread: a seed would not repeat a run.
+        super(ReplicatedLog, self._log)._append(batch, Ack.WRITTEN)
+
+    def append_records(self, frame: Records) -> None:
+        """Write records of the leader, without a flush."""
+        assert isinstance(frame.data, Stored)
+        self._log.append_replica(
+            frame.last_generation,
+            frame.first,
+            frame.data.entries,
+            frame.data.data,
+            frame.names_first,
+            frame.names,
+        )
+
+    def stored(self, first: int, end: int) -> tuple[int, Stored, int]:
+        """Return the end of some records from an offset on, what frames carry of them, and the count of topic names
+        that they and those in front of them use, if that is more than those in front use."""
+        found = self._log.read_stored(first, end, max_bytes=_SHIP_BYTES)
+        return found.end, Stored(found.entries, found.data), found.names
+
+    def name(self, number: int) -> str:
+        return self._log.topic_name(number) or ""
 
     def flush(self) -> int:
         """Make everything durable that was written, and return its end."""
@@ -86,21 +90,31 @@ class EngineReplicaLog:
 
     def cut(self, offset: int, names: int) -> None:
         """Remove the records from an offset on, durably."""
-        del self.names[names:]
-        self._rewrite(self.records[:offset])
+        self._log.cut(offset, names)
 
-    def _rewrite(self, records: list[Written]) -> None:
-        # Also one that a cut had begun before the power failed is not used again.
-        partition = 1 + max(number for log, number in self._store.log_names() if log == self._name)
-        self._log, self.records = self._store.log(self._name, partition), []
-        self.append(tuple(records))
-        self._log.sync()
-        self._store.documents.put_many(_SPACE, {self._name: b"%d" % partition})
+    def reset(self, start: int) -> None:
+        self._log.reset(start)
+
+    def show(self, committed: int) -> None:
+        self._log.show(committed)
+
+    def held(self, end: int) -> list[tuple[str, bytes]]:
+        """Return topics and payloads of the records below an offset, shown or not."""
+        found: list[tuple[str, bytes]] = []
+        while len(found) < end:
+            stored = self._log.read_stored(len(found), end, max_bytes=_SHIP_BYTES)
+            at = 0
+            for entry in np.frombuffer(stored.entries, dtype=ENTRY):
+                size = int(entry["length"])
+                found.append((self.name(int(entry["topic"])), stored.data[at : at + size]))
+                at += size
+        return found
 
     def read(self, first: int, end: int) -> list[tuple[str, bytes]]:
-        """Return topics and payloads from the files or the tail, as readers get them."""
+        """Return topics and payloads from the files or the tail, as readers get them; only what is shown."""
         found: list[tuple[str, bytes]] = []
         while first + len(found) < end:
             batch = self._log.read(first + len(found), max_records=end - first - len(found))
+            assert len(batch) > 0
             found += [(record.topic or "", bytes(record.payload)) for record in batch]
         return found

@@ -12,21 +12,34 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
 
-from tests.cluster.engine_replica_log import EngineReplicaLog, Written
+from tests.cluster.engine_replica_log import EngineReplicaLog
 from tests.support.power_loss import Disk, Loss
 from tests.support.recording_files import RecordingFiles
-from tests.support.step_clock import StepClock
+from tests.support.step_clock import START_US, StepClock
 from tests.support.workload import crash_config
+from timestone.replication.replicated_log import ReplicatedLog
 from timestone.store import Store
-from timestone_cluster.actions import Alarm, Append, Clear, Cut, Propose, Refresh, Send, Ship, Show
+from timestone_cluster.actions import (
+    Alarm,
+    Append,
+    Clear,
+    Cut,
+    Propose,
+    Refresh,
+    Send,
+    Serve,
+    Ship,
+    Show,
+    StepDown,
+)
 from timestone_cluster.deadlines import TICK_S, Deadlines
 from timestone_cluster.frames import Frame, Records
 from timestone_cluster.leader import Leader
 from timestone_cluster.replica import Replica
 from timestone_cluster.shard_record import ShardRecord, node_of
 
+HOUR_US = 3600 * 1_000_000
 LEASE_S = 3.0
 KEEP_ALIVE_S = 1.0
 CALM_S = 10.0
@@ -55,6 +68,7 @@ class SimulatedNode:
 
     name: str
     root: Path
+    clock: StepClock
     life: int = 0
     """Rises when the process starts or dies: events of an earlier one do not happen."""
     run: int = 0
@@ -87,14 +101,17 @@ class Simulation:
         for number in range(rng.randint(1, 4)):
             replicas = tuple(rng.sample(names, 3))
             self.shards[number] = Shard(f"shard{number}", ShardRecord.first(replicas))
-        self.nodes = {name: SimulatedNode(name, folder / f"{name}0") for name in names}
+        self.nodes = {
+            # Their wall clocks differ by up to an hour, on which nothing may depend.
+            name: SimulatedNode(name, folder / f"{name}0", StepClock(START_US + rng.randrange(HOUR_US)))
+            for name in names
+        }
         self.leases: dict[str, tuple[int, float]] = {}
         """Run, and when it ends."""
         self.is_etcd_up = True
         self.cut: set[tuple[str, str]] = set()
         """Pairs, of which the second does not hear the first. "etcd" is one of the names."""
         self._arrives: dict[tuple[str, str], float] = {}
-        self._clock = StepClock()
 
     # Time.
 
@@ -210,7 +227,9 @@ class Simulation:
             return
         self.counts["starts"] += 1
         node.files = RecordingFiles(node.root)
-        node.store = Store(node.root, crash_config(), files=node.files, clock=self._clock)
+        node.store = Store(
+            node.root, crash_config(), files=node.files, clock=node.clock, log_type=ReplicatedLog
+        )
         node.life += 1
         self._register(node)
 
@@ -247,6 +266,7 @@ class Simulation:
             image = disk.image(self.rng, self.rng.choice(list(Loss)))
             node.root = self.folder / f"{node.name}{node.life}"
             image.write(node.root)
+            node.clock.reboot(self.rng.randbytes(16))
         else:
             files.stop()
             node.root = self.folder / f"{node.name}{node.life}"
@@ -273,17 +293,12 @@ class Simulation:
                     and replica.is_serving
                     and isinstance(replica.role, Leader)
                 ):
-                    log, generation = node.logs[number], replica.role.generation
-                    records = tuple(
-                        log.new(
-                            generation,
-                            f"topic/{self.rng.randrange(30)}",
-                            b"%s %d" % (node.name.encode(), next(self._order)),
-                        )
-                        for _ in range(self.rng.randint(1, 3))
+                    log, count = node.logs[number], self.rng.randint(1, 3)
+                    log.append(
+                        [f"topic/{self.rng.randrange(30)}" for _ in range(count)],
+                        [b"%s %d" % (node.name.encode(), next(self._order)) for _ in range(count)],
                     )
-                    log.append(records)
-                    replica.appended(self.shards[number].name, log.end, len(log.names))
+                    replica.appended(self.shards[number].name, log.end, log.names_count)
                     self._flush(node, number)
                     self._perform(node, number)
         self.at(self.rng.uniform(0.05, 0.4), self._append)
@@ -360,15 +375,18 @@ class Simulation:
                         for frame in _frames(replica, log, action):
                             self._send(node, action.member, number, frame)
                     case Append(frame):
-                        log.names[frame.names_first :] = frame.names
-                        log.append(cast(tuple[Written, ...], frame.data))
+                        log.append_records(frame)
                         self._flush(node, number)
                     case Cut(_, offset, names):
                         self.counts["cuts"] += 1
                         log.cut(offset, names)
-                    case Clear():
+                    case Clear(_, start):
                         self.counts["cuts"] += 1
-                        log.cut(0, 0)
+                        log.reset(start)
+                    case Serve(generation):
+                        log.lead(generation)
+                    case StepDown():
+                        log.follow()
                     case Show(_, committed):
                         self._show(node, number, committed)
                     case Propose():
@@ -397,6 +415,7 @@ class Simulation:
     def _show(self, node: SimulatedNode, number: int, committed: int) -> None:
         """Compare what readers of a node see now with what was ever seen, and with what the in-sync members hold."""
         shard, log = self.shards[number], node.logs[number]
+        log.show(committed)
         before = min(committed, len(shard.shown))
         seen = log.read(0, committed)
         if seen[:before] != shard.shown[:before]:
@@ -415,19 +434,19 @@ class Simulation:
         """After a calm time all replicas that follow have the same files."""
         for number, shard in self.shards.items():
             for member in sorted(shard.record.isr):
-                found = self.nodes[node_of(member)].logs[number].read(0, len(shard.shown))
+                found = self.nodes[node_of(member)].logs[number].held(len(shard.shown))
                 if found != shard.shown:
                     raise Broken(f"{member} has other records of {shard.name} than were shown")
 
 
 def _frames(replica: Replica, log: EngineReplicaLog, ship: Ship) -> list[Records]:
-    """Make frames of records, one for each generation."""
+    """Make frames of records, none with records of two segments."""
     frames, first, names = [], ship.first, ship.names
-    for generation, group in itertools.groupby(log.records[first : ship.end], key=lambda one: one.generation):
-        data = tuple(group)
-        upto = max(names, *(one.topic + 1 for one in data))
-        new = tuple(log.names[names:upto])
-        place: Any = (first, first + len(data), generation, names, new, data)
-        frames.append(Records(replica.generation, ship.log, *place))
-        first, names = first + len(data), upto
+    while first < ship.end:
+        end, stored, used = log.stored(first, ship.end)
+        upto = max(names, used)
+        new = tuple(log.name(number) for number in range(names, upto))
+        generation = replica.logs[ship.log].generation_at(first)
+        frames.append(Records(replica.generation, ship.log, first, end, generation, names, new, stored))
+        first, names = end, upto
     return frames

@@ -91,7 +91,7 @@ class DiskFile:
             content = bytearray(self._sector(sector))
             content[low:high] = data[start + low - position : start + high - position]
             self._change(number, sector, _Version(number, bytes(content), low, high))
-        if end > len(self.durable):
+        if end > min(self.size, len(self.durable)):  # the file may have been cut before
             # Also when the file is that long already: what makes these bytes durable makes them reachable.
             self.sizes.append((number, max(end, self.size)))
 

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from timestone.errors import UnsupportedFormat
 from timestone.index import (
+    COMMITTED_POSITIONS,
     COMPACTED_VERSION,
-    FORMAT_VERSION,
+    REPLICATED_VERSION,
     SLOT_BYTES,
     SLOT_POSITIONS,
     TRAILER_BYTES,
@@ -23,6 +24,8 @@ from timestone.index import (
     IndexHeader,
     TopicCounts,
     Trailer,
+    committed_offset,
+    committed_slot,
 )
 from timestone.kernel.crc import crc32c
 from timestone.kernel.entries import HEADER_BYTES, NO_TOPIC, entry_position
@@ -111,7 +114,7 @@ def with_version(data: bytes, version: int) -> bytes:
     return fixed + struct.pack("<I", crc32c(fixed))
 
 
-@pytest.mark.parametrize(("kind", "newest"), [("header", FORMAT_VERSION), ("trailer", COMPACTED_VERSION)])
+@pytest.mark.parametrize(("kind", "newest"), [("header", REPLICATED_VERSION), ("trailer", COMPACTED_VERSION)])
 @pytest.mark.parametrize("version", [0, 4, 2**32 - 1])
 def test_valid_page_of_another_version_raises_unsupported_format(
     kind: str, newest: int, version: int
@@ -213,3 +216,33 @@ def test_topic_counts_agree_with_counting_by_hand(chunks: list[list[int]]) -> No
     expected = [(topic, flat.count(topic), flat.index(topic)) for topic in sorted(set(flat))]
     assert counts.summary().tolist() == expected
     assert counts.summary().tolist() == expected, "asking changes nothing"
+
+
+SLOT = bytes.fromhex("eb 03 00 00 00 00 00 00 88 77 66 55 44 33 22 11 e8 03 00 00 00 00 00 00 36 b2 09 cf")
+"""The example of docs/formats/index-file.md."""
+
+
+def committed_page(*slots: bytes) -> bytes:
+    page = bytearray(4096)
+    for at, slot in zip(COMMITTED_POSITIONS, slots, strict=False):
+        page[at : at + len(slot)] = slot
+    return bytes(page)
+
+
+def test_committed_offset_is_the_higher_one_of_two_valid_slots() -> None:
+    log_id, base = 0x1122334455667788, 1000
+    assert committed_slot(1003, log_id, base) == SLOT
+    later = committed_slot(1009, log_id, base)
+    assert committed_offset(committed_page(SLOT, later), log_id, base) == 1009
+    assert committed_offset(committed_page(later, SLOT), log_id, base) == 1009
+    assert committed_offset(committed_page(SLOT, later[:-1] + b"?"), log_id, base) == 1003
+    assert committed_offset(committed_page(SLOT), log_id + 1, base) is None
+    assert committed_offset(committed_page(SLOT), log_id, base + 1) is None
+    assert committed_offset(committed_page(), log_id, base) is None
+    assert committed_offset(b"", log_id, base) is None
+
+
+def test_header_of_a_replicated_log_is_of_a_version_that_older_readers_refuse() -> None:
+    replicated = replace(HEADER, is_replicated=True)
+    assert replicated.encode()[8] == 2
+    assert IndexHeader.decode(replicated.encode(), PATH) == replicated

@@ -6,7 +6,8 @@ not wait."""
 
 import collections
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 from timestone.commit.commit_delay import CommitDelay
@@ -238,6 +239,12 @@ class LogCommit:
             remains = self._end.delete_locked(deleted)
             self.fail_waiting(deleted)
         return remains
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Let no write, flush or seal of this log run during the block."""
+        with self._seal_lock, self.sync_lock, self._end.lock:
+            yield
 
     def abandon(self) -> None:
         """Replace the locks in a forked child, where a missing thread may hold them."""

@@ -13,8 +13,10 @@ use them and flushed before the index is, so no synced record lacks its topic.""
 import errno
 import struct
 import threading
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -52,6 +54,13 @@ def create_topics_file(files: Files, path: Path, identity: LogIdentity) -> None:
     files.rename(temporary, path)
 
 
+class NamesWatcher(Protocol):
+    """Cache of ids that must not outlive their names. Implemented by `reading.topic_mask.TopicMask`."""
+
+    def names_removed(self, count: int) -> None:
+        """Forget the ids from `count` on, whose names are still there."""
+
+
 class TopicDictionary:
     """Names by id and ids by name. Reading needs no lock; any thread may call `add`.
 
@@ -85,6 +94,9 @@ class TopicDictionary:
         self._ids = loops.NumberedNames()
         self._name_bytes = 0
         self._lock = threading.Lock()
+        self.is_cut = False
+        """Whether names may be removed: only in a replicated log."""
+        self._watched: weakref.WeakSet[NamesWatcher] = weakref.WeakSet()
         self.written_count = 0
         """Number of names in the file: those after them were added since the last `write_added`."""
         self._end = HEADER_BYTES
@@ -235,6 +247,32 @@ class TopicDictionary:
             missing = count - len(self._names)
             if missing > 0:
                 self._names += [None] * missing
+
+    def keep(self, count: int) -> None:
+        """Remove the names from an id on, for a replicated log: records that used them were cut, or never written. Not
+        durable before the next `sync`. Raises OSError without a change."""
+        with self._lock:
+            removed = range(count, len(self._names))
+            if not removed:
+                return
+            end = HEADER_BYTES + len(self.encoded(0, count))
+            if self.written_count > count:
+                self._files.truncate(self._open_fd(), end)
+                self._end, self.written_count, self._unsynced = end, count, True
+                self._synced = None if self._synced is None else min(self._synced, (count, end))
+            for mask in self._watched:
+                mask.names_removed(count)
+            del self._names[count:]
+            self._name_bytes = sum(len((name or "").encode()) for name in self._names)
+            self._ids = loops.NumberedNames()
+            for number, name in enumerate(self._names):
+                if name is not None:
+                    self._ids.add(name, number)
+
+    def watch(self, mask: NamesWatcher) -> None:
+        """Tell `mask` of removed names while it exists."""
+        with self._lock:
+            self._watched.add(mask)
 
     def abandon(self) -> None:
         """Replace the lock in a forked child, where a missing thread may hold it."""

@@ -34,6 +34,8 @@ class TopicMask:
         self._few_ids: tuple[int, ...] = ()
         self._verdicts = np.zeros(0, dtype=np.uint8)
         """Result by id of matching the filters with wildcards; 0 if not matched yet."""
+        if topics.is_cut:
+            topics.watch(self)
         self._add(filters)
 
     def changed(self, added: Collection[str], removed: Collection[str]) -> "TopicMask":
@@ -123,6 +125,14 @@ class TopicMask:
         """Return whether the segment may hold a wanted topic; a sealed one has a summary."""
         summary = segment.topic_summary()
         return summary is None or bool(self.mask(summary["topic"]).any())
+
+    def names_removed(self, count: int) -> None:
+        """Forget the ids from `count` on, whose names are about to be removed. See `TopicDictionary.keep`."""
+        gone = self._ids[self._ids >= count]
+        self._missing.update(name for one in gone.tolist() if (name := self._topics.name(one)) is not None)
+        self._set_ids(self._ids[self._ids < count])
+        self._verdicts = self._verdicts[:count]
+        self._topic_count = min(self._topic_count, count)
 
     def _find_missing(self) -> None:
         """Look up the missing topics among those added since the last call."""

@@ -64,13 +64,23 @@ class LogOpener:
         remember: Callable[[int, int], bool],
         progress: Progress,
         at_once: bool = True,
+        is_replicated: bool = False,
     ) -> OpenedLog:
-        """Open the log in its folder. row: what the catalogue knows of it. remember, at_once: see `LogRecovery.run`.
+        """Open the log in its folder. row: what the catalogue knows of it. remember and others: see `LogRecovery.run`.
         Raises CorruptLog, UnsupportedFormat, LogFailed, OSError."""
         folder = self._path / names.log_folder(name, partition)
         topics = self._topics(name, partition, folder, row)
         try:
-            recovered = LogRecovery(self._files, folder, topics, self._mode, self._boot_id, self._now_us).run(
+            recovery = LogRecovery(
+                self._files,
+                folder,
+                topics,
+                self._mode,
+                self._boot_id,
+                self._now_us,
+                is_replicated=is_replicated,
+            )
+            recovered = recovery.run(
                 least_next_offset=row.next_offset,
                 least_epoch=row.epoch,
                 remember=remember,

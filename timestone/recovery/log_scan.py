@@ -92,6 +92,15 @@ def continuation(scans: Sequence[SegmentScan], next_offset: int, epoch: int, boo
     return Continuation(next_offset, epoch, False)
 
 
+def replica_continuation(
+    scans: Sequence[SegmentScan], next_offset: int, epoch: int, boot_id: bytes
+) -> Continuation:
+    """Return where a replicated log continues: behind its last record, because the other replicas have what is missing.
+    next_offset: where it begins, for one without a segment."""
+    ends = [(scan.end_offset, scan.epoch) for scan in scans if scan.serves]
+    return Continuation(*(ends[-1] if ends else (next_offset, 0)), jumps=False)
+
+
 def topics_in_use(scans: Sequence[SegmentScan]) -> int:
     """Return one more than the highest topic id of any record."""
     return max((scan.topic_count for scan in scans), default=0)

@@ -38,7 +38,7 @@ from timestone.format.quarantine import Quarantine
 from timestone.format.topics import TopicDictionary
 from timestone.kernel.entries import entry_position
 from timestone.recovery.deferred_seals import DeferredSeals, may_wait
-from timestone.recovery.log_scan import LogScan, continuation, topics_in_use
+from timestone.recovery.log_scan import LogScan, continuation, replica_continuation, topics_in_use
 from timestone.recovery.segment_report import SegmentScan, State, describe, described
 from timestone.writing.active_segment import ClosedSegment
 from timestone.writing.sealing import seal_index
@@ -86,7 +86,10 @@ class LogRecovery:
         mode: Recovery,
         boot_id: bytes,
         now_us: Callable[[], int],
+        *,
+        is_replicated: bool = False,
     ) -> None:
+        self._is_replicated = is_replicated
         self._files = files
         self._folder = folder
         self._topics = topics
@@ -117,20 +120,21 @@ class LogRecovery:
         any change, because an interrupted repair may remove the segments that determine where the log continues.
         progress: called with the number of scanned segments and of all, before the first, after each, and after each
         repair. at_once: False to defer segments that only need a flush and a seal, as `deferred_seals`.
-
-        Raises CorruptLog in strict mode if the log was not closed cleanly, without changing anything;
-        UnsupportedFormat; OSError if the files cannot be read; LogFailed if a flush fails."""
+        Raises CorruptLog in strict mode if the log was not closed cleanly, or for files of the other kind (a replica or
+        not), without a change; UnsupportedFormat; OSError if files cannot be read; LogFailed if a flush fails."""
         present = self._files.names(self._folder)
         bases, strangers = listed_bases(present)
         if strangers:
             self._notes.append(f"ignored foreign files: {', '.join(strangers)}")
         identity = self._topics.identity
         scans = LogScan(self._files, self._folder, identity.log_id, len(self._topics)).run(bases, progress)
+        self._check_kind(scans)
         unclean = self._unclean(scans)
         if self._strict:
             self._check_clean(scans, unclean)
         gone = self._gone(scans, present, least_next_offset, least_epoch)
-        next_offset, epoch, jumps = continuation(scans, least_next_offset, least_epoch, self._boot_id)
+        proceed = replica_continuation if self._is_replicated else continuation
+        next_offset, epoch, jumps = proceed(scans, least_next_offset, least_epoch, self._boot_id)
         for scan in unclean:
             if scan.state is State.CLOSED:
                 scan.state = State.UNCLOSED
@@ -138,7 +142,7 @@ class LogRecovery:
             self._notes.append(
                 f"the next offset is {next_offset} in epoch {epoch}, so that none is assigned twice"
             )
-        if epoch > least_epoch:
+        if epoch > least_epoch and not self._is_replicated:
             self._remember = functools.partial(remember, next_offset, epoch)
         if not self._strict:
             self._remove_temporaries(present, scans, beside_orphans=False)
@@ -161,6 +165,17 @@ class LogRecovery:
             described(self._notes),
             DeferredSeals(sorted(self._waiting, key=_base_offset), self._settle) if self._waiting else None,
         )
+
+    def _check_kind(self, scans: list[SegmentScan]) -> None:
+        for scan in scans:
+            # A header that recovery has rewritten does not tell.
+            header = scan.header
+            if header is not None and any(header.boot_id) and header.is_replicated != self._is_replicated:
+                path = names.index_path(self._folder, scan.base_offset)
+                why = "is not" if self._is_replicated else "is"
+                raise CorruptLog(
+                    path, f"the log {why} a replica of a cluster, and only a node opens replicas"
+                )
 
     def _gone(
         self, scans: list[SegmentScan], present: Sequence[str], least_next_offset: int, least_epoch: int

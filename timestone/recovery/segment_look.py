@@ -9,7 +9,7 @@ import numpy as np
 
 from timestone.disk.files import Files
 from timestone.format import names
-from timestone.index import Checkpoint, DamagedIndex, IndexHeader, Trailer
+from timestone.index import Checkpoint, DamagedIndex, IndexHeader, Trailer, committed_offset
 from timestone.kernel.entries import ENTRY, ENTRY_BYTES, HEADER_BYTES, entry_position
 from timestone.reading.segment_cache import SegmentCache
 from timestone.recovery.segment_scan import examine, foreign_index, read_trailer
@@ -28,6 +28,8 @@ class Look(NamedTuple):
     """The records below it were flushed."""
     lacks_records: bool = False
     """True if it is not sealed and has fewer records than were flushed, or none."""
+    committed: int | None = None
+    """Of a replicated log, the committed offset in this segment, 0 without one; None for any other log."""
 
 
 class SegmentLooks:
@@ -64,16 +66,19 @@ class SegmentLooks:
                 trailer = self._trailer_of_rewritten(base)
             if both:
                 self._check_segment_file(base, trailer.generation if trailer else 0)
+            shown = None
+            if header.is_replicated:
+                shown = committed_offset(page, self._log_id, base) or 0
             if trailer is not None:
                 if known is None or trailer != known.trailer:
                     known = self._segment(base, trailer, header.known_epoch)
-                return Look(known, epoch, base + trailer.entry_count)
+                return Look(known, epoch, base + trailer.entry_count, committed=shown)
             segment = known or self._segment(base, None, header.known_epoch)
             checkpoint = Checkpoint.latest(page, self._log_id, base)
             durable = checkpoint.entry_count if checkpoint else 0
             segment.count = self._count(fd, segment, max(segment.count, durable))
             lacks = segment.count < durable or not segment.count
-            return Look(segment, epoch, base + min(durable, segment.count), lacks)
+            return Look(segment, epoch, base + min(durable, segment.count), lacks, shown)
         finally:
             self._files.close(fd)
 

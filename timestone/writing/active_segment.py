@@ -46,6 +46,7 @@ class LogPlace:
     boot_id: bytes
     open_segments: SegmentCache
     now_us: Callable[[], int]
+    is_replicated: bool = False
 
     def segment(
         self, base_offset: int, epoch: int | None, *, count: int = 0, trailer: Trailer | None = None
@@ -320,7 +321,7 @@ class ActiveSegment(PreparedLog):
         poisoned = [
             writer for writer in self._writers() if writer.end_offset > first or writer is self._writer
         ]
-        header = IndexHeader(place.log_id, first, place.now_us(), self.epoch + 1, place.boot_id)
+        header = self._header(first, place.now_us(), self.epoch + 1)
         try:
             fresh = rewrite(place.files, place.folder, header, list(self._unsynced_runs))
         except (OSError, FailedFlush, HalfWritten) as error:
@@ -453,10 +454,16 @@ class ActiveSegment(PreparedLog):
             self.roll()
             writer = None
         if writer is None:
-            header = IndexHeader(place.log_id, self.next_offset, now_us, self.epoch, place.boot_id)
+            header = self._header(self.next_offset, now_us, self.epoch)
             writer = self._writer = SegmentWriter(place.files, place.folder, header)
             self.segment_list = self.segment_list.followed_by(place.segment(header.base_offset, header.epoch))
         return writer
+
+    def _header(self, base_offset: int, created_us: int, epoch: int) -> IndexHeader:
+        place = self._place
+        return IndexHeader(
+            place.log_id, base_offset, created_us, epoch, place.boot_id, is_replicated=place.is_replicated
+        )
 
     def _continues(self, writer: SegmentWriter) -> bool:
         """Return whether the next record may go into a segment, which an earlier process may have closed. The header

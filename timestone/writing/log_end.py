@@ -38,8 +38,8 @@ class EndEvents(Protocol):
     """Events at the end of a log, reported under the write lock. Implemented by `timestone.log.Log`."""
 
     @property
-    def end_offset(self) -> int:
-        """Return the offset after the last published record."""
+    def written_offset(self) -> int:
+        """Return the offset after the last record that was written and passed to `published`."""
 
     def published(self, run: TailRun, write_batch: WriteBatch, end_offset: int) -> None:
         """Called when records were written, to show them to readers."""
@@ -95,7 +95,7 @@ class LogEnd:
     @property
     def end_offset(self) -> int:
         """Return the offset after the last published record."""
-        return self._events.end_offset
+        return self._events.written_offset
 
     @property
     def has_ended(self) -> bool:
@@ -139,7 +139,7 @@ class LogEnd:
         if first is not None:
             return first
         if write_batch.count == 0:
-            return self._events.end_offset
+            return self._events.written_offset
         began_s = self.inline_writes.now_s()
         self._unchecked_bytes += write_batch.size_bytes
         if self._unchecked_bytes >= self._check_bytes:
@@ -173,7 +173,7 @@ class LogEnd:
         if self.failure is not None:
             raise self.failure.again()
         if write_batch.count == 0:
-            return self._events.end_offset
+            return self._events.written_offset
         active_segment, now_s = self.active_segment, self.inline_writes.now_s
         change_count, began_s = active_segment.change_count, now_s()
         try:
@@ -264,7 +264,7 @@ class LogEnd:
         Return the error for the caller to raise."""
         if self.failure is None:
             self.failure = LogFailed(
-                self._folder, cause, range(self.active_segment.synced_offset, self._events.end_offset)
+                self._folder, cause, range(self.active_segment.synced_offset, self._events.written_offset)
             )
             self._events.failed(self.failure)
         return self.failure.again()
@@ -286,6 +286,6 @@ class LogEnd:
         cause = InterruptedError(INTERRUPTED)
         self._events.tail_lost()
         with suppress(LogFailed):  # raised to the next caller; this one was interrupted
-            if not self.active_segment.back_to(self._events.end_offset):
+            if not self.active_segment.back_to(self._events.written_offset):
                 raise self.fail_locked(cause)
             self.fail_over_locked(cause, self.topics.sync)

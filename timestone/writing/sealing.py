@@ -20,7 +20,15 @@ import numpy as np
 
 from timestone.disk.files import Files
 from timestone.format import names
-from timestone.index import TRAILER_BYTES, Checkpoint, FrameLayout, IndexHeader, TopicCounts, Trailer
+from timestone.index import (
+    COMMITTED_POSITIONS,
+    TRAILER_BYTES,
+    Checkpoint,
+    FrameLayout,
+    IndexHeader,
+    TopicCounts,
+    Trailer,
+)
 from timestone.kernel.entries import ENTRY, ENTRY_BYTES, HEADER_BYTES, Entries, entry_position
 from timestone.kernel.entry_checksum import EntrySeal
 from timestone.kernel.loops import crc32c
@@ -84,6 +92,9 @@ def seal_index(
                 frames=frames,
             )
             files.write_all(target, trailer.encode(), trailer.file_bytes - TRAILER_BYTES)
+            if header.is_replicated:
+                slots = files.pread(source, HEADER_BYTES - COMMITTED_POSITIONS[0], COMMITTED_POSITIONS[0])
+                files.write_all(target, slots, COMMITTED_POSITIONS[0])
     finally:
         files.close(source)
     files.rename(temporary, path)

@@ -263,6 +263,13 @@ class SegmentWriter(loops.PreparedSegment):
         the disk with the next flush, so it never states more than the disk has."""
         self._next_checkpoint(count, size_bytes, self.checkpoint.ceiling)
 
+    def write_slot(self, slot: bytes, position: int) -> bool:
+        """Write bytes into the header page, unless the file is not open. Not flushed. Raises OSError."""
+        if self._index_fd < 0:
+            return False
+        self._files.write_all(self._index_fd, slot, position)
+        return True
+
     def cut(self, end_offset: int) -> None:
         """Keep the records below `end_offset`, at least one and all durable, because another segment has the later
         ones. Raises OSError without a change."""

@@ -268,7 +268,7 @@ def test_lost_checkpoints_are_reported_and_all_records_are_verified(quick_direct
     assert scan.loss_proven
 
 
-@pytest.mark.parametrize("version", [2, 2**32 - 1])
+@pytest.mark.parametrize("version", [3, 2**32 - 1])
 def test_newer_format_raises_unsupported_format(quick_directory: Path, version: int) -> None:
     writer = make(quick_directory)
     page = bytearray(writer.index_path.read_bytes()[:68])

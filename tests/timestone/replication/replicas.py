@@ -1,0 +1,43 @@
+"""Two replicas of one log, and shipping from one to the other."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.support.workload import crash_config
+from timestone.commit.submission import Submission
+from timestone.config import Ack
+from timestone.replication.replicated_log import ReplicatedLog
+from timestone.store import Store
+from timestone.writing.write_batch import WriteBatch
+
+
+@contextmanager
+def replicated(path: Path) -> Iterator[ReplicatedLog]:
+    """Open the log of a store whose logs are replicas."""
+    with Store(path, crash_config(), log_type=ReplicatedLog) as store:
+        log = store.log("telemetry")
+        assert isinstance(log, ReplicatedLog)
+        yield log
+
+
+def submitted(log: ReplicatedLog, *payloads: bytes, topic: str = "t") -> Submission:
+    """Submit records to a leader, and flush them."""
+    found = log.submit(WriteBatch(payloads, log.topic_id(topic)), ack=Ack.SYNCED)
+    log.sync()
+    return found
+
+
+def ship(source: ReplicatedLog, target: ReplicatedLog, generation: int, *, max_bytes: int = 1 << 20) -> None:
+    """Append everything that the target lacks, and flush it."""
+    while target.written_offset < source.written_offset:
+        found = source.read_stored(target.written_offset, source.written_offset, max_bytes=max_bytes)
+        first = target.names_count
+        names = [source.topic_name(number) or "" for number in range(first, found.names)]
+        target.append_replica(generation, found.first, found.entries, found.data, first, names)
+    target.sync()
+
+
+def payloads(log: ReplicatedLog) -> list[bytes]:
+    """Return what readers see."""
+    return [bytes(record.payload) for record in log]

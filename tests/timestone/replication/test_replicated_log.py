@@ -1,0 +1,315 @@
+"""A log that is a replica: two ends, appends of a leader, cuts, and what survives a crash."""
+
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+import timestone
+from tests.support.power_loss import Disk, Loss
+from tests.support.recording_files import RecordingFiles
+from tests.support.step_clock import NEXT_BOOT_ID, StepClock
+from tests.support.workload import crash_config
+from tests.timestone.replication.replicas import payloads, replicated, ship, submitted
+from timestone.config import LogConfig
+from timestone.errors import CorruptLog, InvalidName, NotLeader, OffsetOutOfRange
+from timestone.replication.replicated_log import GenerationRun, ReplicatedLog
+from timestone.store import Store
+
+
+def test_append_is_refused_when_the_replica_does_not_lead(tmp_path: Path) -> None:
+    with replicated(tmp_path) as log:
+        with pytest.raises(NotLeader, match="does not lead"):
+            log.append(b"x")
+        log.lead(1)
+        submitted(log, b"x")
+        log.follow()
+        with pytest.raises(NotLeader):
+            submitted(log, b"y")
+        assert log.written_offset == 1
+
+
+def test_records_are_invisible_and_unacknowledged_until_they_are_shown(tmp_path: Path) -> None:
+    with replicated(tmp_path) as log:
+        log.lead(1)
+        one, two = submitted(log, b"a", b"b"), submitted(log, b"c")
+        reader = log.reader()
+        assert (log.end_offset, log.written_offset, log.synced_offset) == (0, 3, 3)
+        assert (len(log), payloads(log), reader.offset) == (0, [], 0)
+        with pytest.raises(OffsetOutOfRange):
+            log.record(0)
+        assert not one.resolved
+        log.show(2)
+        assert (one.wait(0), two.resolved, payloads(log)) == (range(2), False, [b"a", b"b"])
+        with pytest.raises(OffsetOutOfRange):
+            log.record(2)
+        assert log.offset_at(1 << 62) == 2
+        log.show(3)
+        assert (two.wait(0), payloads(log)) == (range(2, 3), [b"a", b"b", b"c"])
+
+
+def test_parked_reader_wakes_when_records_are_shown_and_not_before(tmp_path: Path) -> None:
+    woken: list[int] = []
+
+    class Waiter:
+        def wake(self, first_offset: int) -> None:
+            woken.append(first_offset)
+
+    with replicated(tmp_path) as log:
+        log.lead(1)
+        waiter = Waiter()
+        log.wakeups.register(waiter, None)
+        with log.wakeups.lock:
+            log.wakeups.park(waiter)
+        submitted(log, b"a")
+        assert woken == []
+        log.show(1)
+        assert woken == [0]
+
+
+def test_waiting_append_fails_when_another_replica_leads(tmp_path: Path) -> None:
+    with replicated(tmp_path) as log:
+        log.lead(1)
+        waiting = submitted(log, b"a")
+        log.follow()
+        with pytest.raises(NotLeader, match="may be in the log or not"):
+            waiting.wait(0)
+        log.lead(2)
+        log.show(1)
+        assert isinstance(waiting.error, NotLeader)
+
+
+def test_replica_has_the_same_records_times_and_generations(tmp_path: Path) -> None:
+    with replicated(tmp_path / "a") as one, replicated(tmp_path / "b") as two:
+        for generation in (1, 5):
+            one.lead(generation)
+            for number in range(20):
+                submitted(one, b"%d" % number, b"x" * number, topic=f"t/{number % 7}")
+            ship(one, two, generation, max_bytes=30)
+        for log in (one, two):
+            log.show(80)
+        assert list(one) == list(two)
+        assert [record.timestamp_us for record in one] == [record.timestamp_us for record in two]
+        assert one.topics.names() == two.topics.names()
+    with replicated(tmp_path / "b") as two:
+        assert two.generations == (GenerationRun(1, 0, 0), GenerationRun(5, 40, 7))
+        assert (two.end_offset, two.names_count, two.epoch >> 32) == (80, 7, 5)
+
+
+@pytest.mark.parametrize("cut_at", [0, 3, 5, 6, 8])
+def test_cut_removes_records_and_names_and_the_log_goes_on(cut_at: int, tmp_path: Path) -> None:
+    with replicated(tmp_path / "a") as one, replicated(tmp_path / "b") as two:
+        one.lead(1)
+        for number in range(5):
+            submitted(one, b"a%d" % number, topic=f"a/{number}")
+        ship(one, two, 1)
+        two.lead(2)  # writes three records that the next leader does not have
+        for number in range(3):
+            submitted(two, b"b%d" % number, topic=f"b/{number}")
+        two.follow()
+        two.cut(cut_at, min(cut_at, 5 + 3))
+        two.topics.keep(two.names_count)
+        assert (two.written_offset, two.names_count, two.synced_offset) == (cut_at, cut_at, cut_at)
+        if cut_at <= 5:
+            one.lead(3)
+            submitted(one, b"c", topic="c")
+            ship(one, two, 3)
+            two.show(6)
+            assert payloads(two) == [b"a0", b"a1", b"a2", b"a3", b"a4", b"c"]
+            assert two.topics.names() == one.topics.names()
+    with replicated(tmp_path / "b") as two:
+        assert two.written_offset == (6 if cut_at <= 5 else cut_at)
+        assert list(two.topics.names()) == [record.topic for record in two] or cut_at > 5
+
+
+def test_filter_matches_no_record_of_another_topic_when_its_name_was_cut(tmp_path: Path) -> None:
+    with replicated(tmp_path) as log:
+        log.lead(1)
+        reader, pattern = log.reader(topics="old"), log.reader(topics="old/#")
+        submitted(log, b"known", topic="known")
+        log.show(1)
+        submitted(log, b"never committed", topic="old")
+        assert not reader.read()
+        assert not pattern.read()
+        log.follow()
+        log.cut(1, 1)
+        log.lead(2)
+        submitted(log, b"other", topic="new")
+        submitted(log, b"mine", topic="old")
+        log.show(3)
+        assert [bytes(one.payload) for one in reader.read()] == [b"mine"]
+        assert [bytes(one.payload) for one in pattern.read()] == [b"mine"]
+
+
+def test_cut_of_shown_records_is_refused(tmp_path: Path) -> None:
+    with replicated(tmp_path) as log:
+        log.lead(1)
+        submitted(log, b"a", b"b")
+        log.show(1)
+        with pytest.raises(ValueError, match="were shown"):
+            log.cut(0, 0)
+        with pytest.raises(ValueError, match="were shown"):
+            log.reset(0)
+
+
+def test_reset_begins_the_log_at_another_offset(tmp_path: Path) -> None:
+    with replicated(tmp_path) as log:
+        log.lead(1)
+        submitted(log, b"a")
+        log.reset(50)
+        assert (log.start_offset, log.end_offset, log.written_offset, log.names_count) == (50, 50, 50, 0)
+    with replicated(tmp_path) as log:
+        assert (log.start_offset, log.end_offset, log.written_offset) == (50, 50, 50)
+        log.lead(2)
+        submitted(log, b"b")
+        log.show(51)
+        assert [record.offset for record in log] == [50]
+
+
+@pytest.mark.parametrize(
+    "wrong", ["offset", "names", "bytes", "torn", "topic", "time", "name twice", "bad name", "none"]
+)
+def test_records_that_no_leader_sends_are_refused_without_a_change(wrong: str, tmp_path: Path) -> None:
+    with replicated(tmp_path / "a") as one, replicated(tmp_path / "b") as two:
+        one.lead(1)
+        submitted(one, b"abc", b"def")
+        first, _, entries, data, _ = one.read_stored(0, 2, max_bytes=100)
+        names, names_first = ["t"], 0
+        match wrong:
+            case "offset":
+                first = 1
+            case "names":
+                names_first = 1
+            case "bytes":
+                data = b"abX" + data[3:]
+            case "torn":
+                entries = entries[:-1]
+            case "topic":
+                names = []
+            case "time":
+                entries = entries[:8] + bytes(8) + entries[16:]
+            case "name twice":
+                names = ["t", "t"]
+            case "bad name":
+                names = ["a/#"]
+            case "none":
+                entries, data = b"", b""
+        with pytest.raises((ValueError, InvalidName)):
+            two.append_replica(1, first, entries, data, names_first, names)
+        assert two.written_offset == 0
+        ship(one, two, 1)
+        two.show(2)
+        assert payloads(two) == [b"abc", b"def"]
+
+
+def test_replicated_log_is_opened_only_as_one(tmp_path: Path) -> None:
+    with replicated(tmp_path / "a") as log:
+        log.lead(1)
+        submitted(log, b"a")
+    with pytest.raises(CorruptLog, match="is a replica of a cluster"):
+        timestone.open(tmp_path / "a")
+    with timestone.open(tmp_path / "b") as store:
+        store.log("telemetry").append(b"a")
+    with pytest.raises(CorruptLog, match="is not a replica"), replicated(tmp_path / "b"):
+        pass
+
+
+def test_view_ends_at_the_committed_offset(tmp_path: Path) -> None:
+    with replicated(tmp_path) as log:
+        log.lead(1)
+        submitted(log, b"a", b"b", b"c")
+        view = timestone.view(tmp_path).log("telemetry")
+        assert (view.end_offset, list(view)) == (0, [])
+        log.show(2)
+        assert view.refresh() == 2
+        assert [bytes(record.payload) for record in view] == [b"a", b"b"]
+        log.roll()
+        log.seal_rolled()
+        log.show(3)
+        assert view.refresh() == 3
+    assert timestone.view(tmp_path).log("telemetry").end_offset == 3
+
+
+@pytest.mark.parametrize(
+    "setting", [{"retention_ms": 1}, {"retention_bytes": 1}, {"compact": True}, {"compression": "zstd"}]
+)
+def test_settings_that_replicas_would_have_to_agree_on_are_refused(
+    setting: dict[str, object], tmp_path: Path
+) -> None:
+    with Store(tmp_path, crash_config(), log_type=ReplicatedLog) as store:
+        with pytest.raises(ValueError, match="cannot be set for a replicated log yet"):
+            store.log("telemetry", config=LogConfig(**setting))  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="cannot be set for a replicated log yet"):
+            store.log("other").configure(**setting)
+
+
+@pytest.mark.slow
+def test_power_loss_leaves_a_beginning_of_the_log_and_no_gap_whatever_was_under_way(tmp_path: Path) -> None:
+    """Append, ship, cut, and begin generations; then at each operation the power fails: what is left is a beginning of
+    what was written before or after the step, has all that was flushed, and continues where it ends."""
+    rng = random.Random("power")
+    with replicated(tmp_path / "a") as one:
+        files = RecordingFiles(tmp_path / "b")
+        two_store = Store(
+            tmp_path / "b",
+            crash_config(segment_entries=8),
+            files=files,
+            clock=StepClock(),
+            log_type=ReplicatedLog,
+        )
+        two = two_store.log("telemetry")
+        assert isinstance(two, ReplicatedLog)
+        states: list[tuple[int, list[bytes], int]] = []
+
+        def note() -> None:
+            states.append((len(files.operations), content(two), two.synced_offset))
+
+        for generation in (1, 3, 5):
+            one.lead(generation)
+            for number in range(10):
+                submitted(one, b"%d %d" % (generation, number), topic=f"{generation}/{number % 4}")
+            ship(one, two, generation, max_bytes=40)
+            note()
+            two.lead(generation + 1)
+            for number in range(5):
+                submitted(two, b"own %d" % number, topic=f"own/{number}")
+            note()
+            two.follow()
+            two.cut(one.written_offset, one.names_count)
+            note()
+        operations = list(files.operations)
+        two_store.close()
+    disk = Disk(files)
+    for number, operation in enumerate(operations):
+        disk.apply(number, operation)
+        if number % 7:
+            continue
+        image = tmp_path / "image"
+        disk.image(rng, rng.choice(list(Loss))).write(image)
+        before = [state for state in states if state[0] <= number + 1]
+        after = [state for state in states if state[0] > number]
+        possible = [content for _, content, _ in (*before[-1:], *after[:1])]
+        if (image / "catalog.db").exists():
+            with Store(
+                image, crash_config(), clock=StepClock(boot_id=NEXT_BOOT_ID), log_type=ReplicatedLog
+            ) as store:
+                log = store.log("telemetry")
+                assert isinstance(log, ReplicatedLog)
+                found = content(log)
+                assert any(found == whole[: len(found)] for whole in possible), (number, found)
+                durable = min((state[2] for state in (*before[-1:], *after[:1])), default=0)
+                assert not before or len(found) >= durable, (number, found)
+                log.lead(9)
+                submitted(log, b"next", topic="next")
+                assert content(log) == [*found, b"next"]
+        shutil.rmtree(image, ignore_errors=True)
+
+
+def content(log: ReplicatedLog) -> list[bytes]:
+    """Return the payloads of all that is written, shown or not."""
+    found: list[bytes] = []
+    while len(found) < log.written_offset:
+        stored = log.read_stored(len(found), log.written_offset, max_bytes=0)
+        found.append(stored.data)
+    return found

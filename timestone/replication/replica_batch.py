@@ -1,0 +1,67 @@
+"""Records that another replica has written: a batch whose timestamps and checksums are given."""
+
+from typing import Self
+
+import numpy as np
+
+from timestone.kernel import loops
+from timestone.kernel.entries import ENTRY, ENTRY_BYTES, NO_TOPIC, Entries
+from timestone.kernel.entry_checksum import EntrySeal
+from timestone.record import FLAG_REMOVED
+from timestone.writing.write_batch import WriteBatch
+
+
+class ReplicaBatch(WriteBatch):
+    """Consecutive records of a leader. Positions and entry checksums are those of the own segment."""
+
+    __slots__ = ("source",)
+    source: Entries
+    """The leader's entries, of which time, topic, flags and the checksum of the bytes are kept."""
+
+    @classmethod
+    def received(cls, entries: bytes, data: bytes, topic_count: int) -> Self:
+        """Build a batch of entries as the leader has them and the stored bytes of all records. topic_count: number of
+        topics that the records may use. Raises ValueError for anything that no leader can have written."""
+        if not entries or len(entries) % ENTRY_BYTES:
+            raise ValueError(
+                f"invalid entries: expected a multiple of {ENTRY_BYTES} bytes, got {len(entries)}"
+            )
+        source = np.frombuffer(entries, dtype=ENTRY).copy()
+        lengths = source["length"].astype(np.int64)
+        source["position"] = (np.cumsum(lengths) - lengths).astype(np.uint32)
+        times = source["timestamp_us"]
+        topics = source["topic"]
+        if int(lengths.sum()) != len(data) or loops.proven_count(source, data, 0) != len(source):
+            raise ValueError("invalid records: their bytes do not match their checksums")
+        if times[0] <= 0 or (np.diff(times) < 0).any():
+            raise ValueError("invalid records: expected times that never decrease")
+        if ((topics >= topic_count) & (topics != NO_TOPIC)).any():
+            raise ValueError(f"invalid records: expected topic ids below {topic_count}")
+        if (source["flags"] & FLAG_REMOVED).any():
+            raise ValueError("invalid records: one of them was removed")
+        batch = cls.from_columns(
+            data,
+            np.ascontiguousarray(source["length"]).tobytes(),
+            np.ascontiguousarray(topics),
+            flags=np.ascontiguousarray(source["flags"]),
+            header_lengths=np.ascontiguousarray(source["header_length"]),
+        )
+        batch.source = source
+        return batch
+
+    def entries(self, seal: EntrySeal, *, ordinal: int, position: int, timestamp_us: int) -> bytes:
+        """Return the index entries of the batch, with the leader's times."""
+        made = self.source.copy()
+        made["position"] += np.uint32(position)
+        seal.close(made, ordinal)
+        return made.tobytes()
+
+    @property
+    def first_timestamp_us(self) -> int:
+        """Return the time of the first record."""
+        return int(self.source["timestamp_us"][0])
+
+    @property
+    def last_timestamp_us(self) -> int:
+        """Return the time of the last record."""
+        return int(self.source["timestamp_us"][-1])

@@ -1,0 +1,327 @@
+"""A log that is one of several replicas. What belongs here: the two ends, the written and the shown one; who may
+append; which appends are acknowledged; cutting. Who leads, and what is committed, is decided by the caller.
+
+Appends are acknowledged when they are shown, not when they are flushed. A generation is the high half of the epoch, so
+each segment has records of one generation."""
+
+import heapq
+import itertools
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, cast
+
+from timestone.commit.submission import Submission
+from timestone.config import Ack, Compression, LogConfig
+from timestone.errors import CorruptRecord, NotLeader, OffsetOutOfRange
+from timestone.kernel.entries import NO_TOPIC, Entries
+from timestone.log import Log
+from timestone.reading.tail_cache import TailRun, fitting_count, joined_columns
+from timestone.reading.wakeups import wake
+from timestone.record import Record
+from timestone.replication.replica_batch import ReplicaBatch
+from timestone.replication.replicated_end import ReplicatedEnd
+from timestone.replication.replicated_segments import ReplicatedSegments
+from timestone.segment import Segment
+from timestone.writing.write_batch import WriteBatch
+
+_LOGGER = logging.getLogger("timestone")
+_GENERATION_SHIFT = 32
+_SCAN_RECORDS = 1 << 16
+
+
+class GenerationRun(NamedTuple):
+    """Consecutive records of one generation."""
+
+    generation: int
+    first: int
+    names: int
+    """Count of topic names that the records in front of it use."""
+
+
+class StoredRecords(NamedTuple):
+    """Consecutive records as they are stored."""
+
+    first: int
+    end: int
+    entries: bytes
+    data: bytes
+    names: int
+    """One more than the highest topic id of them; 0 for none."""
+
+
+class ReplicatedLog(Log):
+    """One replica of a log. Made by a store that is opened with this type of log. Thread-safe but for the calls of the
+    driver: `lead`, `follow`, `append_replica`, `cut`, `reset` and `show` are for one thread.
+
+    Cannot be combined with retention, compression and compaction yet: they would have to be agreed on."""
+
+    is_replicated = True
+    _segments_type, _end_type = ReplicatedSegments, ReplicatedEnd
+
+    def __init__(self, *parts: Any, **named: Any) -> None:
+        super().__init__(*parts, **named)
+        self.topics.is_cut = True
+        self.config_checks.append(_check_config)
+        _check_config(self.config)
+        self._segments = cast(ReplicatedSegments, self._active_segment)
+        self._replica_end = cast(ReplicatedEnd, self._end)
+        self._written_offset = self._end_offset
+        committed = self._segments.committed()
+        self._end_offset = self._opened_offset = max(self._start_offset, min(committed, self._written_offset))
+        self.names_count = 0
+        """Number of topic names that records use: one more than the highest id."""
+        self.generations: tuple[GenerationRun, ...] = ()
+        """Runs of the log as it was opened."""
+        self._find_generations()
+        self.on_written: Callable[[], None] = lambda: None
+        """Called when records of clients or of the leader were written; by any thread, which it must not block."""
+        self._waiting: list[tuple[int, int, Submission]] = []
+        """Submissions that are durable here and not yet committed."""
+        self._numbers = itertools.count()
+        self._term = 0
+        """Rises whenever this replica begins to lead."""
+
+    @property
+    def written_offset(self) -> int:
+        return self._written_offset
+
+    @property
+    def next_offset(self) -> int:
+        # Counts only without any segment: the log begins here then.
+        return self._start_offset
+
+    def __len__(self) -> int:
+        return self._end_offset - self._start_offset
+
+    def record(self, offset: int) -> Record:
+        """See `ReadableLog.record`."""
+        if offset >= self._end_offset:
+            self.check_open()
+            raise OffsetOutOfRange(offset, self._start_offset, self._end_offset)
+        return super().record(offset)
+
+    def in_memory(self, offset: int) -> bool:
+        return offset >= self._end_offset or super().in_memory(offset)
+
+    def offset_at(self, time: Any) -> int:
+        """See `ReadableLog.offset_at`."""
+        return min(super().offset_at(time), self._end_offset)
+
+    # Appends of clients.
+
+    def append_now(self, write_batch: WriteBatch) -> range | None:
+        """Return None: an append has to wait for other replicas."""
+        return None
+
+    def submit(
+        self, write_batch: WriteBatch, *, ack: Ack | str, done: Callable[[Submission], None] | None = None
+    ) -> Submission:
+        """Queue a write batch; see `Log.submit`. Resolved once it is committed, at any level. Raises NotLeader,
+        at once or as the outcome."""
+        self._replica_end.check_leads()
+        submission, term = Submission(write_batch, Ack(ack), done), self._term
+        super().submit(
+            write_batch, ack=Ack.SYNCED, done=lambda durable: self._flushed(submission, durable, term)
+        )
+        return submission
+
+    def _append(self, write_batch: WriteBatch, ack: Ack | str | None) -> int:
+        return self.submit(write_batch, ack=self._store.config.ack if ack is None else ack).wait().start
+
+    def _flushed(self, submission: Submission, durable: Submission, term: int) -> None:
+        if durable.error is not None:
+            return submission.resolve(durable.error)
+        submission.offsets = durable.offsets
+        with self.wakeups.lock:
+            # Of an earlier term, its records may have been cut, and others may be at their offsets.
+            leads, is_shown = (
+                self._replica_end.leads and term == self._term,
+                durable.offsets.stop <= self._end_offset,
+            )
+            if leads and not is_shown:
+                heapq.heappush(self._waiting, (durable.offsets.stop, next(self._numbers), submission))
+                return None
+        return submission.resolve(None if leads else self._unknown())
+
+    def _unknown(self) -> NotLeader:
+        return NotLeader(f"another replica of {self.folder.name} leads: the append may be in the log or not")
+
+    # The driver's side.
+
+    def lead(self, generation: int) -> None:
+        """Take appends of clients from now on, in new segments of a generation."""
+        with self._end.lock:
+            self._begin(generation)
+            self._replica_end.leads = True
+            self._term += 1
+
+    def follow(self) -> None:
+        """Take no more appends of clients, and fail those that wait: their outcome is unknown."""
+        with self._end.lock, self.wakeups.lock:
+            self._replica_end.leads = False
+            waiting, self._waiting = self._waiting, []
+        for _, _, submission in waiting:
+            submission.resolve(self._unknown())
+
+    def append_replica(
+        self, generation: int, first: int, entries: bytes, data: bytes, names_first: int, names: Sequence[str]
+    ) -> None:
+        """Write records of the leader behind the last one, without a flush. entries, data: as `read_stored` returns
+        them there. names: of the topics that they are the first to use, numbered from `names_first` on.
+
+        Raises ValueError, InvalidName for what no leader sends; StorageFull, LogFailed, StoreClosed, OSError."""
+        if first != self._written_offset or names_first != self.names_count:
+            raise ValueError(
+                f"invalid records: expected offset {self._written_offset} and {self.names_count} topic names, "
+                f"got {first} and {names_first}"
+            )
+        batch = ReplicaBatch.received(entries, data, names_first + len(names))
+        self.topics.keep(names_first)
+        ids = self.topics.add_all(names)
+        if ids.tolist() != list(range(names_first, names_first + len(names))):
+            raise ValueError("invalid records: a topic name stands there twice")
+        with self._end.lock:
+            self._begin(generation)
+            self._end.write_locked(batch)
+        self.names_count = names_first + len(names)
+
+    def _begin(self, generation: int) -> None:
+        if generation != self._segments.epoch >> _GENERATION_SHIFT:
+            self._end.roll_locked()
+            self._segments.epoch = generation << _GENERATION_SHIFT
+
+    def read_stored(self, first: int, end: int, *, max_bytes: int) -> StoredRecords:
+        """Return records as they are stored, shown or not: at least one, all of one segment. Raises CorruptRecord,
+        OffsetOutOfRange, OSError, StoreClosed."""
+        self.check_open()
+        end = min(end, self._written_offset)
+        if not self._start_offset <= first < end:
+            raise OffsetOutOfRange(first, self._start_offset, end)
+        runs = self._gathered(first, end - first, max_bytes)
+        if runs:
+            entries, data, position = joined_columns(
+                runs, first, fitting_count(runs, first, end - first, max_bytes)
+            )
+        else:
+            entries, data, position = self._stored_in_files(first, end, max_bytes)
+        data = data if isinstance(data, bytes) else data()
+        begin = int(entries["position"][0]) - position
+        size_bytes = int(entries["length"].sum(dtype="u8"))
+        stored = data[begin : begin + size_bytes]
+        return StoredRecords(
+            first, first + len(entries), entries.tobytes(), stored, _names_of(entries["topic"])
+        )
+
+    def _stored_in_files(self, first: int, end: int, max_bytes: int) -> tuple[Entries, bytes, int]:
+        found = self._from_files(first, end, _SCAN_RECORDS, max_bytes)
+        segment, run = found if found is not None else (None, None)
+        if segment is None or run is None or segment.base_offset + run.base_ordinal != first:
+            raise CorruptRecord(self.folder, first, "no segment holds it")
+        return run.entries, run.data, run.position
+
+    def show(self, offset: int) -> None:
+        """Show readers the records below an offset, and acknowledge them. Never goes back."""
+        before = self._end_offset
+        if not before < offset <= self._written_offset:
+            return
+        with self.wakeups.lock:
+            self._end_offset = offset
+            shown = []
+            while self._waiting and self._waiting[0][0] <= offset:
+                shown.append(heapq.heappop(self._waiting)[2])
+        wake(self.wakeups.wake_all(before))
+        for submission in shown:
+            submission.resolve()
+        try:
+            with self._end.lock:
+                self._segments.note_committed(offset)
+        except OSError as error:  # other processes see the records later
+            _LOGGER.warning("%s: the committed offset was not written: %s", self.folder, error)
+
+    def cut(self, offset: int, names: int) -> None:
+        """Remove the records from an offset on, and the topic names from `names` on; durable on return. Raises
+        ValueError for records that were shown, LogFailed, CorruptLog, StoreClosed, OSError."""
+        if offset < self._end_offset:
+            raise ValueError(f"invalid cut at {offset}: records below {self._end_offset} were shown")
+        self.sync()
+        with self._commit.paused():
+            closed = self._segments.cut(offset)
+            self._ended_at(offset, names)
+        for writer in closed:
+            writer.close()
+        self.tail_lost()
+
+    def reset(self, start: int) -> None:
+        """Remove all records and topic names; the log begins at `start` from now on. Durable on return. Raises as
+        `cut`."""
+        if start < self._end_offset:
+            raise ValueError(f"invalid start {start}: records below {self._end_offset} were shown")
+        self.sync()
+        with self._commit.paused():
+            self._start_offset = start  # for the catalogue, which counts once there are no segments
+            self.remember()
+            closed = self._segments.cut(0)
+            self._segments.continue_at(start)
+            self._ended_at(start, 0)
+            self._end_offset = start
+        for writer in closed:
+            writer.close()
+        self.tail_lost()
+
+    def _ended_at(self, offset: int, names: int) -> None:
+        self._written_offset = offset
+        self.topics.keep(names)
+        self.names_count = names
+
+    # Events.
+
+    def published(self, run: TailRun, write_batch: WriteBatch, end_offset: int) -> None:
+        """Take note of written records; readers see them when they are shown."""
+        self._tail.add(run)
+        growing = self._active_segment.segment_list.segments[-1]
+        with self.wakeups.lock:
+            self._written_offset = end_offset
+            growing.count = end_offset - growing.base_offset
+        self.names_count = max(self.names_count, _names_of(write_batch.topic_ids))
+        self.on_written()
+
+    def _find_generations(self) -> None:
+        runs: list[GenerationRun] = []
+        for segment in self.segment_list.segments:
+            generation = (segment.epoch or 0) >> _GENERATION_SHIFT
+            if not runs or runs[-1].generation != generation:
+                runs.append(GenerationRun(generation, segment.base_offset, self.names_count))
+            self.names_count = max(self.names_count, _names_in(segment))
+        self.generations = tuple(runs)
+
+
+def _check_config(config: LogConfig) -> None:
+    unusual = {
+        "retention_ms": config.retention_ms,
+        "retention_bytes": config.retention_bytes,
+        "compact": config.compact,
+        "compression": config.compression is not Compression.NONE,
+    }
+    for name, is_set in unusual.items():
+        if is_set:
+            raise ValueError(f"{name} cannot be set for a replicated log yet")
+
+
+def _names_of(topic_ids: Any) -> int:
+    if isinstance(topic_ids, int):
+        return 0 if topic_ids == NO_TOPIC else topic_ids + 1
+    used = topic_ids[topic_ids != NO_TOPIC]
+    return int(used.max()) + 1 if len(used) else 0
+
+
+def _names_in(segment: Segment) -> int:
+    summary = segment.topic_summary()
+    if summary is not None:
+        return _names_of(summary["topic"])
+    return max(
+        (
+            _names_of(segment.read_entries(first, min(first + _SCAN_RECORDS, segment.count))["topic"])
+            for first in range(0, segment.count, _SCAN_RECORDS)
+        ),
+        default=0,
+    )

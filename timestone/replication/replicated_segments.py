@@ -1,0 +1,154 @@
+"""Segments of a replicated log: one generation each, a committed offset in the header page, and a cut of the newest
+records."""
+
+from timestone.errors import CorruptLog
+from timestone.format import names
+from timestone.index import (
+    COMMITTED_POSITIONS,
+    Checkpoint,
+    DamagedIndex,
+    IndexHeader,
+    committed_offset,
+    committed_slot,
+)
+from timestone.kernel.entries import HEADER_BYTES
+from timestone.reading.segment_list import SegmentList
+from timestone.reading.tail_cache import TailRun
+from timestone.replication.replica_batch import ReplicaBatch
+from timestone.segment import Segment
+from timestone.writing.active_segment import ActiveSegment
+from timestone.writing.sealing import seal_index
+from timestone.writing.segment_writer import FailedFlush, HalfWritten, SegmentWriter, remove_unborn
+from timestone.writing.write_batch import WriteBatch
+
+
+class ReplicatedSegments(ActiveSegment):
+    """Writes at the end of a replicated log. The caller holds the locks of `ActiveSegment`."""
+
+    _slot = 0
+
+    def write(self, write_batch: WriteBatch) -> TailRun:
+        """Write a batch. Records of a leader keep their times. Errors as `ActiveSegment.write`, and ValueError for a
+        time before that of the last record."""
+        if not isinstance(write_batch, ReplicaBatch):
+            return super().write(write_batch)
+        if write_batch.first_timestamp_us < self._last_timestamp_us:
+            raise ValueError(
+                f"invalid records: expected times from {self._last_timestamp_us} on, "
+                f"got {write_batch.first_timestamp_us}"
+            )
+        writer = self._writer_for(write_batch, self._place.now_us())
+        self.change_count += not writer.count
+        first, position = writer.end_offset, writer.size_bytes
+        try:
+            writer.raise_ceiling(first + write_batch.count)
+            entries = write_batch.entries(
+                writer.seal, ordinal=writer.count, position=position, timestamp_us=0
+            )
+            writer.write(write_batch.stored, entries)
+        except (HalfWritten, FailedFlush) as error:
+            self._rescue_marked(error)
+            return self.write(write_batch)
+        run = TailRun(first, first + write_batch.count, entries, write_batch.stored, position)
+        return self._written(run, write_batch.last_timestamp_us)
+
+    # The committed offset.
+
+    def committed(self) -> int:
+        """Return the committed offset that the files have; 0 if none does. Raises OSError."""
+        for segment in reversed(self.segment_list.segments):
+            found = committed_offset(self._page(segment), self._place.log_id, segment.base_offset)
+            if found is not None:
+                return found
+        return 0
+
+    def note_committed(self, offset: int) -> None:
+        """Write the committed offset into the newest segment; it is flushed with the next records. Raises OSError."""
+        if not self.segment_list.segments:
+            return
+        base, place = self.segment_list.segments[-1].base_offset, self._place
+        slot = committed_slot(offset, place.log_id, base)
+        self._slot = 1 - self._slot
+        position = COMMITTED_POSITIONS[self._slot]
+        for writer in reversed(self._writers()):
+            if writer.base_offset == base and writer.write_slot(slot, position):
+                return
+        fd = place.files.open(names.index_path(place.folder, base), write=True)
+        try:
+            place.files.write_all(fd, slot, position)
+        finally:
+            place.files.close(fd)
+
+    # Cutting.
+
+    def cut(self, offset: int) -> list[SegmentWriter]:
+        """Remove the records from an offset on, durably, and return writers to close. All is flushed, and nothing was
+        shown from the offset on. Raises OSError, CorruptLog: perhaps after a part of the records, the newest first."""
+        place = self._place
+        kept = [one for one in self.segment_list.segments if one.end_offset <= offset and one.count]
+        gone = [one for one in self.segment_list.segments if one not in kept]
+        for segment in reversed(gone):
+            base = segment.base_offset
+            if base >= offset or not segment.count:
+                remove_unborn(
+                    place.files, names.index_path(place.folder, base), names.segment_path(place.folder, base)
+                )
+                place.files.sync_directory(place.folder)  # each: else a power loss could leave a gap
+            else:
+                kept.append(self._shortened(segment, offset))
+        for segment in gone:
+            place.open_segments.forget(segment)
+        bases = {one.base_offset for one in gone}
+        closed = [writer for writer in self._writers() if writer.base_offset in bases]
+        self._rolled = [writer for writer in self._rolled if writer not in closed]
+        if self._writer in closed:
+            self._writer = None
+        self.segment_list = SegmentList(kept, self.segment_list.missing)
+        self.continue_at(offset)
+        if kept:
+            last = kept[-1]
+            self._last_timestamp_us = last.timestamp_at(last.count - 1)
+        return closed
+
+    def continue_at(self, offset: int) -> None:
+        """Take an offset as the end of the log, of which everything is durable."""
+        self.next_offset = self.synced_offset = offset
+        self._unsynced_runs.clear()
+        self.unsynced_bytes = self._last_timestamp_us = 0
+        self.change_count += 1
+
+    def _shortened(self, segment: Segment, offset: int) -> Segment:
+        """Seal a segment in front of an offset; a crash leaves all of it, or the part in front."""
+        place, base, count = self._place, segment.base_offset, offset - segment.base_offset
+        path = names.index_path(place.folder, base)
+        page = self._page(segment)
+        try:
+            header = IndexHeader.decode(page, path)
+        except DamagedIndex as error:
+            raise CorruptLog(path, f"the segment cannot be cut: {error}") from None
+        last = segment.read_entries(count - 1, count)[0]
+        size_bytes = int(last["position"]) + int(last["length"])
+        trailer = seal_index(
+            place.files,
+            header,
+            place.folder,
+            count=count,
+            segment_bytes=size_bytes,
+            last=Checkpoint.latest(page, place.log_id, base),
+            now_us=place.now_us(),
+        )
+        fd = place.files.open(names.segment_path(place.folder, base), write=True)
+        try:
+            place.files.truncate(fd, size_bytes)
+            place.files.fdatasync(fd)
+        finally:
+            place.files.close(fd)
+        return place.segment(base, segment.epoch, trailer=trailer)
+
+    def _page(self, segment: Segment) -> bytes:
+        files = self._place.files
+        fd = files.open(names.index_path(self._place.folder, segment.base_offset))
+        try:
+            return files.pread(fd, HEADER_BYTES, 0)
+        finally:
+            files.close(fd)
