@@ -16,7 +16,7 @@ PROSE := tests/house/test_plain_english.py tests/house/test_layout.py
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check lint style imports types prose format unit crash fuzz sanitize faults soak soak-cluster bench bench-micro docs vendor web notebooks man wheel sdist deb clean distclean
+.PHONY: help install demo test check lint style imports types prose format unit crash fuzz sanitize faults soak soak-cluster bench bench-micro docs alerts vendor web notebooks man wheel sdist deb clean distclean
 MAKEFLAGS += --no-print-directory
 
 help: ## list the targets
@@ -115,6 +115,9 @@ man: $(INSTALLED) ## build man pages and shell completion in build/share; man ch
 	    warnings=$$(man --warnings -l "$$page" 2>&1 >/dev/null); \
 	    [ -z "$$warnings" ] || { echo "$$page: $$warnings"; exit 1; }; \
 	  done; echo "man -l build/share/man/man1/timestone.1"
+
+alerts: $(INSTALLED) ## write monitoring/alerts.yaml from the table of conditions
+	@$(BIN)/python -m timestone_console.reading.conditions > monitoring/alerts.yaml
 
 vendor: ## fetch the libraries of the console's pages again, by console/web/package-lock.json (needs npm)
 	@$(PYTHON) packaging/vendor_console.py

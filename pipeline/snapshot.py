@@ -23,6 +23,8 @@ from .tables import Table
 
 APP_ID = "timestone-pipeline"
 """Application transaction with the number of the newest batch; others begin with this name and a slash."""
+ROWS, TOOK_S = "timestone.rows", "timestone.took_s"
+"""In the history of a table: rows that a commit added, and seconds that its work took."""
 _TRUNCATED_US = 999
 """Delta's statistics of times are cut to milliseconds."""
 
@@ -108,10 +110,12 @@ class Snapshot:
         removed: Iterable[DataFile] = (),
         marks: Mapping[str, int] | None = None,
         schema: Schema | None = None,
+        took_s: float | None = None,
     ) -> None:
         """Commit files, durably, with the application transactions `marks`. With `schema`, which becomes that of the
         table, they replace all files. Raises Conflict if another process has
-        removed one of `removed`, or has committed one of `marks`, since this version; then nothing has changed."""
+        removed one of `removed`, or has committed one of `marks`, since this version; then nothing has changed.
+        took_s: time that the work has taken so far, for the history of the table."""
         now_ms = time.time_ns() // 1_000_000
         gone = [
             RemoveAction(
@@ -135,9 +139,13 @@ class Snapshot:
                 schema=schema or delta.schema(),
                 partition_by=delta.metadata().partition_columns,
                 commit_properties=CommitProperties(
+                    custom_metadata={
+                        ROWS: str(sum(one.rows for one in added)),
+                        **({} if took_s is None else {TOOK_S: f"{took_s:.3f}"}),
+                    },
                     app_transactions=[
                         Transaction(_app(name), number) for name, number in (marks or {}).items()
-                    ]
+                    ],
                 ),
             )
         except CommitFailedError as error:

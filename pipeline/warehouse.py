@@ -10,6 +10,7 @@ the end of its range of offsets as application transactions, so that a batch tha
 done or not done (`batches`)."""
 
 import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -201,6 +202,7 @@ class Work:
     def __init__(self, warehouse: Warehouse, prefix: str) -> None:
         self._warehouse = warehouse
         self._prefix = prefix
+        self._began_s = time.monotonic()
         self._pending: list[DataFile] = []
         self.added: list[DataFile] = []
         """Files that were committed."""
@@ -233,7 +235,7 @@ class Work:
         added = self.of(snapshot.table)
         if not added and not removed and not empty:
             return
-        snapshot.commit(added, removed, marks)
+        snapshot.commit(added, removed, marks, took_s=time.monotonic() - self._began_s)
         self._pending = [one for one in self._pending if one not in added]
         if snapshot.table is not self._warehouse.tables.progress:
             self.added += added

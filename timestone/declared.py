@@ -23,10 +23,11 @@ def setting(
     high: int | None = None,
     heading: str = "",
     metavar: str = "",
+    words: tuple[str, ...] = (),
 ) -> Any:
     """Return a field with a default; `low` and `high` are its bounds. heading: of this setting and those after it in
-    `--help`. metavar: placeholder of the value there."""
-    about = {"help": help, "low": low, "high": high, "heading": heading, "metavar": metavar}
+    `--help`. metavar: placeholder of the value there. words: values beside numbers."""
+    about = {"help": help, "low": low, "high": high, "heading": heading, "metavar": metavar, "words": words}
     return field(default=default, metadata=about)
 
 
@@ -129,6 +130,8 @@ class Declared:
         for one in fields(self):  # type: ignore[arg-type]
             value, low, high = getattr(self, one.name), one.metadata.get("low"), one.metadata.get("high")
             kind = type(one.default)
+            if value in one.metadata.get("words", ()):
+                continue
             if kind is int and isinstance(value, str | timedelta):
                 value = _converted(one.name, value)
                 object.__setattr__(self, one.name, value)

@@ -144,6 +144,11 @@ class StoreView:
         with self._catalog() as catalog:
             return catalog.items(space) if catalog else {}
 
+    def document(self, space: str, key: str) -> bytes | None:
+        """Return the value of a key in a space of the catalogue; None if there is none. Raises OSError, CorruptLog."""
+        with self._catalog() as catalog:
+            return catalog.get(space, key) if catalog else None
+
     def readers(self) -> dict[ReaderId, Commitment]:
         """Return the commits of all named readers. Raises OSError, CorruptLog."""
         with self._catalog() as catalog:

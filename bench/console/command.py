@@ -127,7 +127,7 @@ def command(
     seconds, repeat = seconds or (2 if quick else 10), repeat or (1 if quick else 5)
     loads = scenarios(size.clients, seconds, 20_000 if quick else 200_000)
     progress = progress_line()
-    allow_connections(2 * size.clients)
+    allow_connections(size.clients)
     costs, answers = Costs({}), Answers.none()
     with working_directory(directory) as work:
         environment = probe_environment(work)

@@ -154,7 +154,7 @@ def command(config: Path | None, **given: Any) -> None:
     pages = ConsoleService.of(own, *console, running)
     # The figures first, so that they end last: they have what clients did until the end.
     figures = (
-        [Figures(collection, own.metrics_interval_ms, own.metrics_client_count)]
+        [Figures(collection, own.metrics_interval_ms, own.recorded_clients)]
         if own.metrics_interval_ms
         else []
     )

@@ -52,6 +52,8 @@ class PipelineTables:
 
     def _history(self) -> list[dict[str, Any]]:
         """Return the last commits of bronze, the newest first."""
+        from timestone_pipeline.snapshot import ROWS, TOOK_S  # noqa: PLC0415
+
         bronze = self._tables.state().of(self._tables.tables.bronze)
         if not bronze.exists:
             return []
@@ -60,6 +62,8 @@ class PipelineTables:
                 "number": one.get("version", 0),
                 "time_us": int(one.get("timestamp", 0)) * 1000,
                 "kind": str(one.get("operation", "")).lower(),
+                "rows": None if ROWS not in one else int(one[ROWS]),
+                "took_s": None if TOOK_S not in one else float(one[TOOK_S]),
             }
             for one in bronze.delta.history(50)
         ]

@@ -23,6 +23,7 @@ OWN_HEADING = "Server"
 _LISTEN = "listen"
 """Setting of a front that `--<front> HOST:PORT` is short for."""
 _INTERVAL_LEAST_MS = 100
+_CLIENTS_MOST = 1_000_000
 _ACK_HELP = "what has happened to a record when it is acknowledged"
 
 
@@ -57,11 +58,13 @@ class ServeSettings(Declared):
         low=0,
         high=3_600_000,
     )
-    metrics_client_count: int = setting(
+    metrics_client_count: int | Literal["all"] = setting(
         200,
-        "most connections whose counts are recorded each minute: first those in trouble, then the busiest",
+        "most connections whose counts are recorded each minute: first those in trouble, then the busiest; or all",
         low=0,
-        high=1_000_000,
+        high=_CLIENTS_MOST,
+        metavar="N|all",
+        words=("all",),
     )
     stop_timeout_ms: int = setting(10_000, "time for a front to stop before it is abandoned", low=1)
 
@@ -78,6 +81,11 @@ class ServeSettings(Declared):
                 f"metrics = {self.metrics} can be read from other machines without a login; set "
                 "metrics_allow_remote = true to allow that"
             )
+
+    @property
+    def recorded_clients(self) -> int:
+        """Return `metrics_client_count` as a number."""
+        return _CLIENTS_MOST if self.metrics_client_count == "all" else self.metrics_client_count
 
     @property
     def metrics_address(self) -> tuple[str, int] | None:

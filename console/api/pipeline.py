@@ -35,11 +35,14 @@ class LogPosition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BatchRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Commit of the table bronze. kind: `write` for a batch, `optimize` for a compaction."""
+    """Commit of the table bronze. kind: `write` for a batch, `optimize` for a compaction; rows: those that it added;
+    took_s: from the begin of the work to the commit. Null in tables of earlier versions."""
 
     number: int
     time_us: int
     kind: str
+    rows: int | None = None
+    took_s: float | None = None
 
 
 class Pipeline(msgspec.Struct, frozen=True, kw_only=True):

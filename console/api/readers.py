@@ -8,6 +8,7 @@ from ..http.sessions import Session
 from ..reading.reader_lags import (
     ReaderPlace,
     behind_since_us,
+    held_bytes,
     is_of_server,
     lag_series,
     reader_places,
@@ -33,10 +34,11 @@ class ReadersQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class PinRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits of a pin; 0 for none."""
+    """Limits of a pin, 0 for none, and the size of the records that it holds; null if files cannot be read."""
 
     max_age_ms: int
     max_bytes: int
+    held_bytes: int | None
 
 
 class ReaderRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,7 +93,11 @@ def readers(sources: Sources, session: Session, query: ReadersQuery) -> Readers:
                 behind_since_us=behind_since_us(sources.samples, place) if number < _TRENDS else None,
                 pin=None
                 if commitment.pin is None
-                else PinRow(max_age_ms=commitment.pin.max_age_ms, max_bytes=commitment.pin.max_bytes),
+                else PinRow(
+                    max_age_ms=commitment.pin.max_age_ms,
+                    max_bytes=commitment.pin.max_bytes,
+                    held_bytes=held_bytes(sources.log(place.log, place.partition), commitment),
+                ),
                 series=lag_series(place.log, place.partition, place.name),
             )
         )

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import msgspec
 import numpy as np
 
-from timestone.errors import InvalidName
+from timestone.errors import InvalidName, TimestoneError
 from timestone.filters import validate_filter
 from timestone.reading.topic_mask import TopicMask
 from timestone.record import Record
@@ -28,6 +28,8 @@ from .records import LogName, Partition
 
 PAGE_MOST = 500
 _NUMBERS_MOST = 20
+_RETAINED_SPACE = "mqtt.retained"
+"""Documents of retained messages, by topic."""
 _VALUES_MOST = 2000
 """Values of a topic that a chart reads, the newest of a span."""
 Text = Annotated[str, msgspec.Meta(max_length=65_535)]
@@ -181,8 +183,9 @@ class TopicValueQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class TopicValues(msgspec.Struct, frozen=True, kw_only=True):
-    """Values of a topic, the newest first. is_retained: whether the server keeps its last value for new subscribers;
-    null without a server. numbers: places of numbers in the newest JSON value, for charts."""
+    """Values of a topic, the newest first. is_retained: whether the server keeps a value for new subscribers, as of its
+    last save, a second ago at most; null if that cannot be read. numbers: places of numbers in the newest JSON value,
+    for charts."""
 
     topic: str
     log: str
@@ -219,11 +222,18 @@ def topics_value(sources: Sources, session: Session, query: TopicValueQuery) -> 
         values=rows,
         next=found.next,
         is_complete=found.is_complete,
-        is_retained=None,
+        is_retained=_is_retained(sources, query.topic),
         numbers=[path for path, _ in _numbers(first)][:_NUMBERS_MOST]
         if first is not None and is_readable
         else [],
     )
+
+
+def _is_retained(sources: Sources, topic: str) -> bool | None:
+    try:
+        return sources.view.document(_RETAINED_SPACE, topic) is not None
+    except (TimestoneError, OSError):
+        return None
 
 
 def _plain(topic: str) -> str:

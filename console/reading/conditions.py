@@ -2,6 +2,7 @@
 documentation. A check reads samples, so it also works on a stopped store and for any time in the past."""
 
 import re
+import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -377,3 +378,27 @@ CONDITIONS: tuple[Condition, ...] = (
         ),
     ),
 )
+
+
+def alert_rules() -> str:
+    """Return the conditions as rules of Prometheus: monitoring/alerts.yaml, which `make alerts` writes."""
+    lines = [
+        "# Alert rules for Prometheus, made by `make alerts`: docs/monitoring.md has what to do for each.",
+        "groups:",
+        "  - name: timestone",
+        "    rules:",
+    ]
+    for one in CONDITIONS:
+        lines += [
+            f"      - alert: {one.name}",
+            f"        expr: {one.expression}",
+            *([] if one.for_ is None else [f"        for: {one.for_}"]),
+            f"        labels: {{severity: {one.severity}}}",
+            "        annotations:",
+            f'          summary: "{one.summary}"',
+        ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(alert_rules())

@@ -6,6 +6,7 @@ import msgspec
 
 from timestone.errors import TimestoneError
 from timestone.reading.named_readers import Commitment, ReaderId
+from timestone.reading.segment_list import SegmentList
 from timestone.view import LogView, StoreView
 
 from .samples import Samples
@@ -65,6 +66,20 @@ def place_of(log: LogView, reader: ReaderId, found: Commitment) -> ReaderPlace:
         missed=max(0, start - found.offset),
         committed_us=found.committed_us,
     )
+
+
+def held_bytes(log: LogView, found: Commitment) -> int | None:
+    """Return the size of the records that a pin keeps from retention: those from the place of its reader on, before
+    compression. None if files of the log cannot be read."""
+    first, end = max(found.offset, log.start_offset), log.end_offset
+
+    def added(segments: SegmentList) -> int:
+        return sum(one.bytes_between(first, end) for one in segments.segments if one.end_offset > first)
+
+    try:
+        return log.look_up(added)
+    except (TimestoneError, OSError):
+        return None
 
 
 def reader_places(view: StoreView) -> list[tuple[ReaderPlace, Commitment]]:

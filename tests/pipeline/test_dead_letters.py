@@ -29,11 +29,8 @@ LETTERS = pa.schema(
 BEGAN = datetime(2026, 7, 1, tzinfo=UTC)
 
 
-def commit(warehouse: Warehouse, offsets: range) -> None:
-    """One batch with a dead letter for each offset."""
-    if not warehouse.exists():
-        table_files.create(warehouse, {table.name: LETTERS for table in TABLES.all()[:-1]})
-    state = warehouse.state()
+def letters_of(offsets: range) -> pa.Table:
+    """Return a dead letter for each offset."""
     rows = [
         {
             "log": "mqtt",
@@ -46,10 +43,18 @@ def commit(warehouse: Warehouse, offsets: range) -> None:
         }
         for offset in offsets
     ]
+    return pa.Table.from_pylist(rows, LETTERS)
+
+
+def commit(warehouse: Warehouse, offsets: range) -> None:
+    """One batch with a dead letter for each offset."""
+    if not warehouse.exists():
+        table_files.create(warehouse, {table.name: LETTERS for table in TABLES.all()[:-1]})
+    state = warehouse.state()
     with warehouse.work(state.number + 1) as work:
         for table in warehouse.tables.all()[:-1]:
             if table.name == "dead_letters":
-                table_files.write(work, table, pa.Table.from_pylist(rows, LETTERS), "2026")
+                table_files.write(work, table, letters_of(offsets), "2026")
                 work.commit(state.of(table), {"": state.number + 1})
         offset = SourceOffset({LogPartition("mqtt", 0): offsets.stop})
         work.commit_progress(state, state.number + 1, Progress(offset, 7, {1: 5}), {"": state.number + 1})

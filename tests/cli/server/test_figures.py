@@ -182,7 +182,7 @@ def last_counts(directory: Path) -> Counter[str]:
 @pytest.mark.slow
 def test_traffic_and_final_counts_equal_what_clients_counted_also_after_a_kill(tmp_path: Path) -> None:
     """The check of a server's own records from outside: connections that are open, have ended, and are cut off."""
-    options = ("--metrics-interval-ms", "100ms", "--metrics-client-count", "1000")
+    options = ("--metrics-interval-ms", "100ms", "--metrics-client-count", "all")
     running, address = serve(tmp_path, *options)
     published = 0
     with running, contextlib.ExitStack() as stack, Client(address, Connect("all", level=MQTT_5)) as reader:

@@ -88,3 +88,17 @@ def test_metrics_of_this_machine_need_no_more_than_an_address() -> None:
         ValueError, match=r"invalid metrics: expected HOST:PORT, as in 127\.0\.0\.1:1883, got '9464'"
     ):
         ServeSettings(metrics="9464")
+
+
+@pytest.mark.parametrize(("text", "count"), [("all", 1_000_000), ("0", 0), ("7", 7)])
+def test_recorded_clients_are_a_number_or_all(text: str, count: int) -> None:
+    environment = {"TIMESTONE_METRICS_CLIENT_COUNT": text}
+    given = read_configuration(SETTINGS, options={}, environment=environment, file=None)
+    assert serve_settings(given).recorded_clients == count
+
+
+@pytest.mark.parametrize("text", ["-1", "1000001", "some"])
+def test_recorded_clients_out_of_range_are_refused(text: str) -> None:
+    environment = {"TIMESTONE_METRICS_CLIENT_COUNT": text}
+    with pytest.raises(UsageError, match="TIMESTONE_METRICS_CLIENT_COUNT"):
+        read_configuration(SETTINGS, options={}, environment=environment, file=None)

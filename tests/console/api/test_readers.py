@@ -25,7 +25,7 @@ def test_readers_are_searched_sorted_and_paged(tmp_path: Path) -> None:
         assert found == [100 - number for number in range(30)] + [0]
         one = console.get("readers", text="bill")["readers"][0]
         assert (one["pin"], one["catch_up_s"], one["kind"]) == (
-            {"max_age_ms": 0, "max_bytes": 7},
+            {"max_age_ms": 0, "max_bytes": 7, "held_bytes": 0},
             0.0,
             "reader",
         )

@@ -2,7 +2,10 @@ from pathlib import Path
 from typing import Any
 
 import timestone
+from mqtt_front.codec.packets import Puback, Publish
 from tests.support.console_client import Console
+from tests.support.control_server import controlled_server
+from tests.support.mqtt_clients import RawClient
 from tests.support.stores import LOG, fill
 
 
@@ -38,6 +41,19 @@ def test_topics_are_a_tree_a_search_and_values(tmp_path: Path) -> None:
         assert len(earlier["values"]) == 7 and earlier["next"] in (None, 0)
         assert console.get("topics/value", log="mqtt", topic="plant/raw")["numbers"] == []
         console.get("topics/value", 400, log="mqtt", topic="plant/+/t")
+
+
+def test_topic_with_a_retained_message_is_marked(tmp_path: Path) -> None:
+    with controlled_server(tmp_path / "data") as server, RawClient(server.address, 4) as client:
+        client.connect("c", clean=True)
+        client.send(
+            Publish("kept", b"x", 1, retain=True, packet_id=1), Publish("plain", b"x", 1, packet_id=2)
+        )
+        client.expect(Puback)
+        client.expect(Puback)
+    with Console(tmp_path / "data") as console:  # what the server has saved at its end
+        values = {one: console.get("topics/value", log="mqtt", topic=one) for one in ("kept", "plain")}
+    assert {one: found["is_retained"] for one, found in values.items()} == {"kept": True, "plain": False}
 
 
 def test_number_of_a_topic_is_a_series(tmp_path: Path) -> None:

@@ -1,11 +1,13 @@
+import dataclasses
 from pathlib import Path
 
 import timestone
 from tests.support.stores import LOG, fill
-from timestone.reading.named_readers import ReaderId
+from timestone.reading.named_readers import Commitment, ReaderId
 from timestone.view import view_store
 from timestone_console.reading.reader_lags import (
     furthest_behind,
+    held_bytes,
     lag_series,
     reader_places,
     time_at,
@@ -34,3 +36,20 @@ def test_places_have_lag_in_offsets_and_seconds_those_furthest_behind_first(tmp_
 
 def test_series_of_a_lag_has_its_name_in_a_sample() -> None:
     assert lag_series("a", 1, 'b"c\\d') == 'timestone_reader_lag{log="a",partition="1",reader="b\\"c\\\\d"}'
+
+
+def test_pin_holds_the_records_from_the_place_of_its_reader_on(tmp_path: Path) -> None:
+    fill(tmp_path / "data", 100)
+    with timestone.open(tmp_path / "data") as store:
+        store.commit_readers({ReaderId(LOG, 0, "r"): 0})
+    with view_store(tmp_path / "data") as view:
+        log, found = view.log(LOG), view.committed(ReaderId(LOG, 0, "r"))
+        assert found is not None
+
+        def held(offset: int) -> int | None:
+            at: Commitment = dataclasses.replace(found, offset=offset)
+            return held_bytes(log, at)
+
+        assert held(0) == sum(segment.size_bytes() for segment in log.segment_list.segments)
+        sizes = [held(offset) for offset in range(101)]
+        assert sizes[100] == 0 and sizes == sorted(sizes, reverse=True) and len(set(sizes)) == 101
