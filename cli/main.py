@@ -27,6 +27,7 @@ COMMANDS = {
         "metrics": Entry(".live.metrics", "Show what a server did over time, by its own samples."),
         "export": Entry(".live.export", "Send what a server recorded to a collector of OpenTelemetry."),
         "kick": Entry(".live.kick", "Disconnect a client of a running server."),
+        "control": Entry(".live.control", "Have a running server watch a client, roll a log, and more."),
         "passwd": Entry(".mqtt.passwd", "Set the password of a user of the MQTT server."),
     },
     "Records": {

@@ -8,11 +8,12 @@ rest is here.
 import functools
 import logging
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import Any, ClassVar, TypeVar
 
 from mqtt_front import client_list
+from mqtt_front.client_watch import Watches
 from mqtt_front.codec import packets
 from mqtt_front.delivery.delivery import Delivery
 from mqtt_front.delivery.system_topics import SystemTopics
@@ -142,6 +143,7 @@ class Broker:
         self.counts = Counts()
         self.connections = Connections(settings, self.deadlines, loop, self.counts)
         self.unsent = self.connections.unsent
+        self.watches = Watches(loop, self._report)
         self.system = SystemTopics(
             functools.partial(system_counters, self), __version__, settings.system_interval_s
         )
@@ -162,6 +164,10 @@ class Broker:
             writing=self.delivery.expect_woken,
             written=self.delivery.serve_woken,
         )
+
+    def _report(self, event: str, facts: Mapping[str, Any]) -> None:
+        if self.report is not None:
+            self.report(event, facts)
 
     def _tick(self) -> None:
         self.state.tick()

@@ -24,29 +24,32 @@ def rows(connections: Connections, deadlines: TimerWheel) -> Iterator[dict[str, 
     between two of them."""
     for link in list(connections.links):
         if _is_client(link):
-            yield _row(link, deadlines.now)
+            yield row(link, deadlines.now)
 
 
 def disconnect(connections: Connections, now: int, client_id: str, user: str | None) -> list[dict[str, Any]]:
     """End the connections with a client id, at MQTT 5 with reason 0x98, and return their rows. user: only that of this
     user; two users may use the same id. The sessions stay; wills are published as after any other end by the server."""
-    found = [link for link in connections.links if link.client_id == client_id and _is_client(link)]
-    if user is not None:
-        found = [link for link in found if link.identity is not None and link.identity.user == user]
-    ended = [_row(link, now) for link in found]
+    found = links_of(connections, client_id, user)
+    ended = [row(link, now) for link in found]
     for link in found:
         link.end(Reason.ADMINISTRATIVE_ACTION, _KICKED)
     return ended
 
 
+def links_of(connections: Connections, client_id: str, user: str | None) -> list[ClientProtocol]:
+    """Return the connected clients with an id, of one user if `user` is given."""
+    found = [link for link in connections.links if link.client_id == client_id and _is_client(link)]
+    if user is None:
+        return found
+    return [link for link in found if link.identity is not None and link.identity.user == user]
+
+
 def session_of(connections: Connections, client_id: str, user: str | None) -> dict[str, Any] | None:
     """Return the session of a connected client, ready for JSON, with its first 1,000 subscriptions and packet ids."""
-    for link in connections.links:
+    for link in links_of(connections, client_id, user):
         session = link.session
-        if link.client_id != client_id or not _is_client(link) or session is None:
-            continue
-        if user is not None and (link.identity is None or link.identity.user != user):
-            continue
+        assert session is not None
         return {
             "connection": link.number,
             "expiry_s": None if session.expiry_s == _NEVER_S else session.expiry_s,
@@ -98,7 +101,8 @@ def _is_client(link: ClientProtocol) -> bool:
     return link.connected and not link.closing and link.session is not None
 
 
-def _row(link: ClientProtocol, now: int) -> dict[str, Any]:
+def row(link: ClientProtocol, now: int) -> dict[str, Any]:
+    """Return facts and figures of a connected client. now: the tick."""
     session = link.session
     assert session is not None
     return {

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, ClassVar
 
-from mqtt_front import client_list
+from mqtt_front import client_list, operations
 from mqtt_front.broker import Broker
 from mqtt_front.ingest.routing import Router
 from mqtt_front.listener import Listener, websocket_adapter
@@ -246,8 +246,10 @@ class MqttFront:
         return self._final if self._broker is None else metrics(self._broker)
 
     def report_to(self, report: Report) -> None:
-        """Report clients that connect and connections that end. Call it before `start`."""
+        """Report clients that connect and connections that end, from now on."""
         self._report = report
+        if self._broker is not None:
+            self._broker.report = report
 
     def clients(self) -> Iterator[Mapping[str, Any]]:
         """Iterate over facts and figures of connected clients by connection number."""
@@ -261,6 +263,32 @@ class MqttFront:
         if broker is None:
             return []
         return client_list.disconnect(broker.connections, broker.deadlines.now, client, user)
+
+    def end_session(self, client: str, user: str | None) -> Mapping[str, Any] | None:
+        """End the session of a client for good; see `Operated`."""
+        return None if self._broker is None else operations.end_session(self._broker, client, user)
+
+    async def publish(self, topic: str, payload: bytes, qos: int, *, retain: bool) -> None:
+        """Publish a message of the server. Raises ValueError, OSError."""
+        if self._broker is None:
+            raise OSError("the front does not run")
+        stored: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+        def done(is_stored: bool) -> None:
+            if not stored.done():  # the caller may have gone
+                stored.set_result(is_stored)
+
+        operations.publish(self._broker, topic, payload, qos, done, retain=retain)
+        if not await stored:
+            raise OSError("the message could not be stored; the log of the server has the reason")
+
+    def retained(self, topic: str) -> Mapping[str, Any] | None:
+        """Return place and size of the retained message of a topic, if it has one."""
+        return None if self._broker is None else operations.retained(self._broker, topic)
+
+    def watch(self, client: str, user: str | None, duration_s: float) -> Sequence[Mapping[str, Any]]:
+        """Report the packets of a connected client for some time. Raises ValueError."""
+        return [] if self._broker is None else operations.watch(self._broker, client, user, duration_s)
 
     @property
     def has_logins(self) -> bool:

@@ -125,3 +125,26 @@ class Checked(Protocol):
 
     def checks(self) -> Mapping[str, str | None]:
         """Return by the name of each check the reason why it fails, or None. Called in the event loop."""
+
+
+@runtime_checkable
+class Operated(Protocol):
+    """Front in which an operator can publish, end sessions and watch clients. Called in the event loop."""
+
+    name: ClassVar[str]
+
+    def end_session(self, client: str, user: str | None) -> Mapping[str, Any] | None:
+        """End the session of a client for good, and its connection if it has one: its subscriptions and what waits for
+        it are lost. Return `disconnected` (as `Administered.disconnect`) and `was_away`; None without such a session.
+        user: of the client; without it, a session that is away is found only for an anonymous client."""
+
+    async def publish(self, topic: str, payload: bytes, qos: int, *, retain: bool) -> None:
+        """Publish a message of the server; on return it is stored. Raises ValueError if it is refused, OSError if it
+        could not be stored."""
+
+    def retained(self, topic: str) -> Mapping[str, Any] | None:
+        """Return `log`, `partition`, `offset` and `payload_bytes` of the retained message of a topic, if it has one."""
+
+    def watch(self, client: str, user: str | None, duration_s: float) -> Sequence[Mapping[str, Any]]:
+        """Report the packets of a connected client as the event `watched` for some time, without payloads, and return
+        the rows of its connections. Raises ValueError if no event can be recorded or too many clients are watched."""

@@ -10,13 +10,14 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mappi
 from typing import Any, Protocol
 
 from timestone.config import LogConfig
-from timestone.errors import TimestoneError, UnknownLog
 from timestone.fronts import Administered, Guarded
 from timestone.log import Log
 from timestone.reading.named_readers import Commitment, ReaderId
 from timestone.store import Store
 
 from ..process.version import timestone_version
+from .arguments import InvalidRequest, log_of, number, optional, text
+from .operations import OPERATIONS, Operations
 
 PAGE_COUNT = 25
 """Most connections in a line, so that the event loop has its own turn after each half of a millisecond."""
@@ -32,12 +33,10 @@ _log = logging.getLogger("timestone.control")
 Action = Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]
 Audit = Callable[[Mapping[str, Any]], Awaitable[bool]]
 """Records an action of an operator; returns whether it is recorded."""
-_CHANGING = frozenset(("disconnect", "configure", "release", "forget", "move"))
+_CHANGING = frozenset(("disconnect", "configure", "release", "forget", "move")) | OPERATIONS
 _NOT_ARGUMENTS = ("version", "request", "by")
-
-
-class InvalidRequest(ValueError):
-    """The arguments of a request are wrong."""
+_ANSWER_S = 8.0
+"""An action that takes longer continues after its reply, which is `{"is_running": true}`."""
 
 
 class Part(Protocol):
@@ -73,7 +72,9 @@ class Actions:
             "release": self._release,
             "forget": self._forget,
             "move": self._move,
+            **Operations(store, parts).by_name,
         }
+        self._running: set[asyncio.Task[dict[str, Any]]] = set()
 
     async def run(self, request: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
         """Carry out a request and yield its result, that of `clients` in parts between which the event loop runs.
@@ -89,10 +90,14 @@ class Actions:
         if action is None:
             names = ", ".join(["clients", *self._by_name])
             raise InvalidRequest(f"unknown request {name!r:.60}: expected one of {names}")
-        if name in _CHANGING:
-            yield await self._recorded(str(name), action, request)
-        else:
+        if name not in _CHANGING:
             yield await action(request)
+            return
+        task = asyncio.get_running_loop().create_task(self._recorded(str(name), action, request))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        done, _ = await asyncio.wait({task}, timeout=_ANSWER_S)
+        yield await task if done else {"is_running": True}
 
     async def _recorded(self, name: str, action: "Action", request: Mapping[str, Any]) -> dict[str, Any]:
         """Carry out a request that changes something, recorded before and after."""
@@ -101,7 +106,7 @@ class Actions:
             "action": name,
             "number": next(self._numbers),
             "by": by if isinstance(by, dict) else {"via": "command"},
-            "arguments": {key: value for key, value in request.items() if key not in _NOT_ARGUMENTS},
+            "arguments": _shown(request),
         }
         is_recorded = self._audit is not None and await self._audit({**facts, "state": "begun"})
         if by is not None and not is_recorded:
@@ -146,19 +151,19 @@ class Actions:
                 }
 
     async def _client(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        client, user = _text(request, "client"), _optional(request, "user")
+        client, user = text(request, "client"), optional(request, "user")
         found = [(guard.name, guard.client(client, user)) for guard in self._guards]
         return {"clients": [{"front": name, **facts} for name, facts in found if facts is not None]}
 
     async def _login(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        user, password, address = (_text(request, name) for name in ("user", "password", "address"))
+        user, password, address = (text(request, name) for name in ("user", "password", "address"))
         for guard in self._guards:
             if guard.has_logins:
                 return {"is_allowed": await guard.login(user, password, address)}
         return {"is_allowed": False}
 
     async def _may_read(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        user, topics = _optional(request, "user"), request.get("topics")
+        user, topics = optional(request, "user"), request.get("topics")
         if (
             not isinstance(topics, list)
             or len(topics) > _TOPIC_COUNT
@@ -173,8 +178,8 @@ class Actions:
         }
 
     async def _disconnect(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        front, client = self._front(request), _text(request, "client")
-        user = _optional(request, "user")
+        front, client = self._front(request), text(request, "client")
+        user = optional(request, "user")
         ended = front.disconnect(client, user)
         for row in ended:
             _log.info("disconnected client %r at %s on request", client[:100], row["address"])
@@ -194,13 +199,13 @@ class Actions:
 
     async def _move(self, request: Mapping[str, Any]) -> dict[str, Any]:
         reader, found = self._reader(request)
-        offset = _number(request, "offset", -1)
+        offset = number(request, "offset", -1)
         await asyncio.to_thread(self._store.commit_readers, {reader: offset}, pin=found.pin)
         return {"before": found.offset, "offset": offset}
 
     def _reader(self, request: Mapping[str, Any]) -> tuple[ReaderId, Commitment]:
-        log = self._log([request.get("log"), request.get("partition", 0)])
-        reader = ReaderId(log.name, log.partition, _text(request, "reader"))
+        log = log_of(self._store, [request.get("log"), request.get("partition", 0)])
+        reader = ReaderId(log.name, log.partition, text(request, "reader"))
         found = self._store.committed(reader)
         if found is None:
             raise InvalidRequest(f"unknown reader {reader.name!r:.60} of {log.folder.name}")
@@ -212,7 +217,7 @@ class Actions:
             raise InvalidRequest(f"invalid settings: expected an object with some, got {settings!r:.60}")
         if not isinstance(wanted, list) or not wanted:
             raise InvalidRequest(f"invalid logs: expected a list of [name, partition], got {wanted!r:.60}")
-        logs = [self._log(one) for one in wanted]
+        logs = [log_of(self._store, one) for one in wanted]
         for log in logs:
             try:
                 log.checked_config(settings)  # for all of them, before the first is changed
@@ -234,19 +239,8 @@ class Actions:
             ]
         }
 
-    def _log(self, found: Any) -> Log:
-        match found:
-            case [str(name), int(partition)] if type(partition) is int:
-                try:
-                    return self._store.log(name, partition, create=False)
-                except UnknownLog:
-                    raise
-                except (TimestoneError, ValueError) as error:
-                    raise InvalidRequest(str(error)) from None
-        raise InvalidRequest(f"invalid log: expected [name, partition], got {found!r:.60}")
-
     def _front(self, request: Mapping[str, Any]) -> Administered:
-        name = _text(request, "front")
+        name = text(request, "front")
         if name not in self._fronts:
             raise InvalidRequest(f"unknown front {name!r:.60}: expected one of {', '.join(self._fronts)}")
         return self._fronts[name]
@@ -261,6 +255,14 @@ def _page(clients: Iterator[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
             return
 
 
+def _shown(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a request for the audit: of a payload only its size."""
+    shown = {key: value for key, value in request.items() if key not in _NOT_ARGUMENTS}
+    if isinstance(payload := shown.pop("payload", None), str):
+        shown["payload_bytes"] = len(payload) * 3 // 4 - payload[-2:].count("=")
+    return shown
+
+
 def _configure_all(logs: Sequence[Log], settings: Mapping[str, Any]) -> None:
     """Write the catalogue. Not in the event loop's thread."""
     for log in logs:
@@ -269,21 +271,3 @@ def _configure_all(logs: Sequence[Log], settings: Mapping[str, Any]) -> None:
 
 def _values(config: LogConfig, settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: getattr(config, name) for name in settings}
-
-
-def _text(request: Mapping[str, Any], name: str) -> str:
-    value = request.get(name)
-    if not isinstance(value, str):
-        raise InvalidRequest(f"invalid {name}: expected text, got {value!r:.60}")
-    return value
-
-
-def _optional(request: Mapping[str, Any], name: str) -> str | None:
-    return None if request.get(name) is None else _text(request, name)
-
-
-def _number(request: Mapping[str, Any], name: str, default: int) -> int:
-    value = request.get(name, default)
-    if type(value) is not int or not 0 <= value < 1 << 63:
-        raise InvalidRequest(f"invalid {name}: expected a whole number from 0, got {value!r:.60}")
-    return value

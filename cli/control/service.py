@@ -17,7 +17,8 @@ from timestone.errors import TimestoneError
 from timestone.format.names import CONTROL_NAME
 from timestone.store import Store
 
-from .actions import Actions, Audit, InvalidRequest, Part
+from .actions import Actions, Audit, Part
+from .arguments import InvalidRequest
 from .protocol import REPLY_BYTES, REQUEST_BYTES, InvalidLine, decode_line, encode_error, encode_result
 
 CONNECTION_COUNT = 16

@@ -1,7 +1,7 @@
 """The caller, login and logout; versions, settings and licences of the console."""
 
 from importlib.metadata import PackageNotFoundError, metadata, version
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -61,6 +61,7 @@ class LoginBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 def login(sources: Sources, session: Session, query: LoginBody) -> Me:
     """Log in, and start a session: a cookie, and a token for each POST."""
     found = _checked(sources, query, session.address)
+    found.address = session.address
     session.new_id = sources.sessions.start(found)
     return me_of(sources, found)
 
@@ -123,11 +124,23 @@ def about(sources: Sources, session: Session, query: NoQuery) -> About:
             "anonymous role": config.anonymous.word,
         },
         fronts={
-            str(name): {str(key): str(value) for key, value in figures.items() if not isinstance(value, dict)}
+            str(name): {str(key): _shown(value) for key, value in figures.items() if _is_shown(value)}
             for name, figures in (status["parts"] if status else {}).items()
         },
         licences=[_licence(name) for name in _PARTS],
     )
+
+
+def _is_shown(value: Any) -> bool:
+    return value is not None and not isinstance(value, dict)
+
+
+def _shown(value: Any) -> str:
+    """Return a figure of a front as text: of a list, such as the listeners, the values of each entry."""
+    if not isinstance(value, list):
+        return str(value)
+    entries = [one.values() if isinstance(one, dict) else [one] for one in value]
+    return ", ".join(" ".join(map(str, entry)) for entry in entries)
 
 
 def _licence(name: str) -> Licence:

@@ -95,12 +95,14 @@ def actions(sources: Sources, session: Session, query: ActionsQuery) -> Events:
 
 class ActionDone(msgspec.Struct, frozen=True, kw_only=True):
     """Effect of an action. text: the effect in words, with its numbers; command: the same as a command, if there is
-    one; result: that of the server, empty for a preview."""
+    one; confirm: the name that a page has typed before, if something is lost; result: that of the server, empty for a
+    preview."""
 
     action: str
     is_preview: bool
     text: str
     command: str | None
+    confirm: str | None
     result: dict[str, Any]
 
 
@@ -108,11 +110,16 @@ def act(sources: Sources, session: Session, query: ActionBody) -> ActionDone:
     """Do something: an operator only, if actions are switched on; recorded before it is done."""
     if not sources.config.actions:
         raise Problem("actions-off", "actions are switched off: set console.actions = true")
-    text, command, request = planned(sources, query)
+    plan = planned(sources, session, query)
     result: dict[str, Any] = {}
     if not query.preview:
         by = {"via": "console", "user": session.user, "address": session.address}
-        result = sources.server.call(query.action, by=by, **request)
+        result = sources.server.call(query.action, by=by, **plan.request)
     return ActionDone(
-        action=query.action, is_preview=query.preview, text=text, command=command, result=result
+        action=query.action,
+        is_preview=query.preview,
+        text=plan.text,
+        command=plan.command,
+        confirm=plan.confirm,
+        result=result,
     )

@@ -14,7 +14,7 @@ from timestone.format.names import LOCK_NAME
 from timestone.metrics.records import Sample
 
 from ..http.sessions import Session
-from ..reading.conditions import findings
+from ..reading.conditions import LEAST_TREND_S, findings
 from ..reading.reader_lags import ReaderPlace, furthest_behind
 from ..reading.samples import POINTS_MOST, Change, changes, highest, percentile, total
 from ..sources import Sources
@@ -291,7 +291,7 @@ def _disk(sources: Sources, hour: list[Sample]) -> Disk:
         for one in hour
         if (value := total(one, "timestone_store_free_bytes")) is not None
     ]
-    if len(free) < 2 or free[-1][0] <= free[0][0]:
+    if len(free) < 2 or free[-1][0] - free[0][0] < LEAST_TREND_S * 1e6:
         return found
     growth = (free[0][1] - free[-1][1]) / ((free[-1][0] - free[0][0]) / 1e6)
     return msgspec.structs.replace(

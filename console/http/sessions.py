@@ -26,7 +26,7 @@ class Session:
     all_payloads: bool = False
     """Whether the caller may read every topic, as one who can read the files may."""
     address: str = ""
-    """Of the caller; only of one without a login."""
+    """Of the caller, of a session that of its login."""
     new_id: str | None = None
     """Id that the reply sets as a cookie; empty to remove the cookie."""
     started_s: float = 0.0

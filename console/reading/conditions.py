@@ -15,6 +15,8 @@ from .samples import Change, Samples, percentile, total
 MINUTE_S = 60
 _DAY_S = 24 * 3600
 _LEAST_FREE_BYTES = 1e9
+LEAST_TREND_S = 600.0
+"""Shorter changes of the disk say nothing about the next day."""
 _DOWN_S = 60.0
 _LABELS = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _BACK_STEPS = (1, 2, 3, 5, 7, 10, 15, 20, 30, 45, 60, 90, 120, 180, 240, 300, 360)
@@ -146,7 +148,7 @@ def _disk(window: Window) -> list[Found]:
         return [Found(f"the disk has {free / 1e6:.0f} MB left", free)]
     change = window.change(6 * 3600)
     before = None if change is None else total(change.before, "timestone_store_free_bytes")
-    if change is None or before is None or before <= free:
+    if change is None or before is None or before <= free or change.passed_s < LEAST_TREND_S:
         return []
     left_s = free / ((before - free) / change.passed_s)
     return [Found(f"the disk will be full in {left_s / 3600:.0f} h", free)] if left_s < _DAY_S else []

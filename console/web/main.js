@@ -201,6 +201,8 @@ function App() {
     ${help && html`<${Help} onClose=${() => setHelp(false)} keys=${keys} setKeys=${setKeys} />`}`;
 }
 
+// The page's modules, while the caller is asked for.
+PAGES[location.pathname]?.load().catch(() => null);
 applyTheme(new URLSearchParams(location.search));
 followLinks();
 render(html`<${App} />`, /** @type {HTMLElement} */ (document.getElementById('app')));

@@ -11,6 +11,7 @@ from mqtt_front.protocol.events import Publishes, PublishRow, has_qos_2
 from mqtt_front.protocol.header_block import header_block, with_publisher, with_will_key
 from mqtt_front.reasons import Reason
 from mqtt_front.retained.keeper import has_retained
+from mqtt_front.retained.messages import UNOWNED
 from mqtt_front.runtime.timer_wheel import TICK_S
 from mqtt_front.sessions.session import Session
 from mqtt_front.settings import MqttSettings
@@ -132,29 +133,44 @@ def publish_will(
     if will.retain and (block is plain or broker.retaining.over_limit(run, owner)):
         broker.log.warning("will of client %r is published, but there is no room to retain it", client_id)
         run = Publishes.of([row._replace(first=row.first & ~FLAG_RETAIN)])
-    broker.ingest.add(_Departed(client_id, done), run)
+    broker.ingest.add(_Absent(f"the will of client {client_id!r}", done), run)
 
 
-class _Departed:
-    """Source of a will, in place of the connection of its client."""
+def publish_own(
+    broker: Server, topic: str, payload: bytes, qos: int, done: Callable[[bool], None], *, retain: bool
+) -> None:
+    """Publish a message that no client sent. done: called with whether it is in the log. Raises MalformedPacket for an
+    invalid topic, ProtocolViolation for one that is refused."""
+    code = broker.router.code(topic)
+    if code < 0:
+        raise ProtocolViolation(f"topic refused: {Reason(-code).name.lower()}", Reason(-code))
+    run = Publishes.of([PublishRow(0x30 | qos << 1 | retain, topic.encode(), b"", payload, _PUBACK)])
+    refused = broker.retaining.over_limit(run, UNOWNED) if retain else {}
+    if refused:
+        raise ProtocolViolation(f"it cannot be retained: over {refused[0]}", Reason.QUOTA_EXCEEDED)
+    broker.ingest.add(_Absent("a publish of an operator", done), run)
+
+
+class _Absent:
+    """Source of a message without a connection: of a will, or of an operator."""
 
     level = MQTT_5
     exactly_once = True
 
-    def __init__(self, client_id: str, done: Callable[[bool], None]) -> None:
+    def __init__(self, name: str, done: Callable[[bool], None]) -> None:
         self.submitted_bytes = self.publish_count = self.gathered_count = self.refused_count = 0
-        self._client_id = client_id
+        self._name = name
         self._done = done
 
     def __repr__(self) -> str:
-        return f"the will of client {self._client_id!r}"
+        return self._name
 
     def bring(self, topics: list[bytes]) -> bool:
-        """Wills do not take the fast path."""
+        """Return False: it does not take the fast path."""
         return False
 
     def admitted(self, count: int) -> None:
-        """Wills do not take the fast path."""
+        """It does not take the fast path."""
 
     def acknowledge(self, data: bytes, count: int) -> None:
         """Ignore acknowledgements: no client waits for one."""
@@ -163,14 +179,14 @@ class _Departed:
         self._done(reason == 0)
 
     def has_received(self, acknowledgement: bytes) -> bool:
-        """Return False: a will is published once."""
+        """Return True: it is published once."""
         return True
 
     def refuse(self, message: str) -> None:
         """Ignore the reason, which was logged."""
 
     def hold(self) -> None:
-        """At most one will a client."""
+        """One message has nothing to hold back."""
 
     def release(self, portion: int) -> None:
         """Ignore the call: nothing was held."""

@@ -296,6 +296,13 @@ class ClientSocket:
             self.sent_packets += one.sent_packets
         return one
 
+    def read_by(self, descriptor: int) -> None:
+        """Have the poller read the socket with this descriptor, or with -1 only the transport."""
+        self._leave_poller()
+        self.descriptor = descriptor
+        if not self.holds and self.transport is not None and not self.closing:
+            self._read(self.transport)
+
     def shut(self, transport: Transport, *, linger: bool) -> None:
         """Close when everything is written. With `linger` only the server's direction is closed first, and received
         bytes are discarded: a socket closed while its peer sends is reset, which discards what the peer has not

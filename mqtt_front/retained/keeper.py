@@ -34,6 +34,7 @@ from mqtt_front.runtime.shares import Shares, Tally
 from mqtt_front.runtime.timer_queue import TimerQueue
 from mqtt_front.runtime.write_behind import Documents, WriteBehind
 from timestone.errors import CorruptRecord, HistoryUnavailable, OffsetOutOfRange, StoreClosed
+from timestone.log import Log
 from timestone.reading.batch import Batch
 from timestone.record import FLAG_RETAIN
 
@@ -134,6 +135,13 @@ class Retaining:
     def size_bytes(self) -> int:
         """Return their size for the limit: topics, properties, payloads."""
         return sum(one.sizes.total for one in self._logs.values())
+
+    def find(self, topic: str) -> tuple[Log, RetainedMessage] | None:
+        """Return the retained message of a topic and its log, if it has one."""
+        for one in self._logs.values():
+            if (message := one.get(topic)) is not None:
+                return one.log, message
+        return None
 
     def load(self) -> None:
         """Read the documents of an earlier process, and the logs after them. Reads the disk: call before the loop
@@ -306,7 +314,8 @@ class Retaining:
 
     def _admit(self, topic: str, size_bytes: int, owner: str) -> str | None:
         """Count a message of this owner as expected; return the setting that forbids it, if any."""
-        known = next((one for each in self._logs.values() if (one := each.get(topic))), None)
+        found = self.find(topic)
+        known = None if found is None else found[1]
         earlier = self.expected.get(topic)
         if known is None:
             wanted = _Expected(owner, 1, size_bytes, 1, size_bytes)

@@ -58,6 +58,11 @@ class Console:
     def __exit__(self, *exception: Any) -> None:
         self._running.__exit__(*exception)
 
+    @property
+    def pid(self) -> int:
+        """Return its process id."""
+        return self._running.process.pid
+
     def end(self) -> None:
         """Kill it."""
         self._running.process.kill()

@@ -15,7 +15,7 @@ METRICS_LOG, EVENTS_LOG = "timestone.metrics", "timestone.events"
 SERVER_ROOT = "$timestone"
 """First level of the topics in both logs. Clients cannot publish below it."""
 METRICS_TOPIC = f"{SERVER_ROOT}/metrics"
-EVENT_TOPICS = {name: f"{SERVER_ROOT}/events/{name}" for name in ("connected", "disconnected")}
+EVENT_TOPICS = {name: f"{SERVER_ROOT}/events/{name}" for name in ("connected", "disconnected", "watched")}
 """Topic of each kind of event. No topic names a client: a topic is kept for as long as its log."""
 ACTION, ACTIONS_TOPIC = "action", f"{SERVER_ROOT}/actions"
 """Event of what an operator has the server do, before it is done and how it ended; and its topic."""
@@ -32,7 +32,9 @@ EVENT_DDL = (
     "user string, address string, transport string, mqtt string, connected_us bigint, session_resumed boolean, "
     "reason string, counts map<string,bigint>, started_us bigint, numbers array<bigint>, idle_s bigint, "
     "lag bigint, unsent_bytes bigint, submitted_bytes bigint, held array<string>, trouble array<string>, "
-    "left_out bigint, from_us bigint, samples bigint, gauges map<string,struct<min:double,mean:double,max:double>>"
+    "left_out bigint, packets array<struct<time_us:bigint,direction:string,kind:string,topic:string,qos:int,"
+    "retain:boolean,payload_bytes:bigint,reason:int>>, from_us bigint, samples bigint, "
+    "gauges map<string,struct<min:double,mean:double,max:double>>"
 )
 """Both as schemas of Spark SQL, for `from_json`."""
 _TEXT_MOST = 1000

@@ -4,6 +4,7 @@ import { useApi } from '../lib/api.js';
 import { changed, useRoute } from '../lib/router.js';
 import { bytes, count, duration, latency } from '../lib/format.js';
 import { Loaded, PageHead, Segmented, State, Time } from '../ui/parts.js';
+import { Action, Choice } from '../ui/action.js';
 import { Table } from '../ui/table.js';
 import { Timeline } from './client.js';
 
@@ -35,10 +36,16 @@ function Log({ path }) {
   return html`<section class="card"><div class="body"><${Timeline} api=${api} withClient /></div></section>`;
 }
 
-export function Page() {
+const LEVELS = /** @type {[any, string][]} */ ([['debug', 'debug: everything'], ['info', 'info'], ['warning', 'warning'], ['error', 'error: only failures']]);
+
+/** @param {{me: any}} props */
+export function Page({ me }) {
   const { params } = useRoute();
   const view = params.get('view') ?? 'conditions';
   const to = (/** @type {string | null} */ one) => changed({ view: one, before: null });
-  return html`<${PageHead} title="Alerts"><${Segmented} label="View" options=${[['Conditions', to(null), view === 'conditions'], ['Events', to('events'), view === 'events'], ['Actions', to('actions'), view === 'actions']]} /><//>
+  return html`<${PageHead} title="Alerts"><${Action} me=${me} label="Log level" body=${{ action: 'log_level', duration_s: 600 }} first=${{ level: 'debug' }}
+      arguments=${(/** @type {any} */ values) => ({ level: values.level })}
+      fields=${(/** @type {any} */ values, /** @type {any} */ set) => html`<${Choice} label="Lowest level for 10 minutes" value=${values.level} options=${LEVELS} onChange=${(/** @type {string} */ one) => set('level', one)} />`} />
+    <${Segmented} label="View" options=${[['Conditions', to(null), view === 'conditions'], ['Events', to('events'), view === 'events'], ['Actions', to('actions'), view === 'actions']]} /><//>
     ${view === 'events' ? html`<${Log} path="events" key="events" />` : view === 'actions' ? html`<${Log} path="actions" key="actions" />` : html`<${Conditions} />`}`;
 }

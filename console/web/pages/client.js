@@ -3,13 +3,14 @@ import { html, useEffect, useRef, useState } from '../lib/html.js';
 import { useApi } from '../lib/api.js';
 import { changed, href, useRoute } from '../lib/router.js';
 import { bytes, count, duration, plural, rate, shellWord, short, visible } from '../lib/format.js';
+import { Action, Choice } from '../ui/action.js';
 import { Chart } from '../ui/chart.js';
 import { Command, Empty, Loaded, Name, PageHead, State, Time } from '../ui/parts.js';
 import { Table } from '../ui/table.js';
 import { trouble } from './clients.js';
 
 const KEPT = 300;
-const WORDS = /** @type {Record<string, [string, string]>} */ ({ connected: ['good', 'Connected'], disconnected: ['off', 'Disconnected'] });
+const WORDS = /** @type {Record<string, [string, string]>} */ ({ connected: ['good', 'Connected'], disconnected: ['off', 'Disconnected'], watched: ['', 'Packets'] });
 
 /** Keep what the page has seen of the rates of a client: the server has no history of single clients. @param {any} row @param {number | undefined} now_us */
 function useRates(row, now_us) {
@@ -31,13 +32,35 @@ function sentence(row) {
     const { counts = {} } = facts;
     return html`${String(row.reason ?? '').replaceAll('_', ' ')}${facts.connected_us ? ` after ${duration((row.time_us - facts.connected_us) / 1e6)}` : ''}: ${plural(counts.publishes_received ?? 0, 'publish', 'publishes')} in, ${plural(counts.deliveries_sent ?? 0, 'delivery', 'deliveries')} out${counts.publishes_refused ? `, ${count(counts.publishes_refused)} refused` : ''}`;
   }
+  if (row.event === 'action') return html`<${Audit} facts=${facts} />`;
+  if (row.event === 'watched') return html`<${Packets} rows=${facts.packets ?? []} leftOut=${facts.left_out ?? 0} />`;
   return html`${visible(facts.text ?? facts.message ?? row.reason ?? JSON.stringify(facts).slice(0, 300))}`;
+}
+
+const ENDS = /** @type {Record<string, [string, string]>} */ ({ begun: ['off', 'begun'], done: ['good', 'done'], failed: ['bad', 'failed'] });
+
+/** Who did what, and how it ended. @param {{facts: any}} props */
+function Audit({ facts }) {
+  const { by = {} } = facts;
+  const [kind, word] = ENDS[facts.state] ?? ['', facts.state];
+  const given = Object.entries(facts.arguments ?? {}).filter(([name, value]) => value !== null && name !== 'front');
+  return html`<strong class="name">${String(facts.action).replaceAll('_', ' ')}</strong> <${State} kind=${kind}>${word}<//>
+    <span class="break">by ${by.user ? html`<${Name} text=${by.user} />` : by.via === 'command' ? 'a command on the machine' : 'the operator'}${by.via === 'console' ? ' in the console' : ''}${by.address ? ` from ${visible(by.address)}` : ''}</span>
+    ${given.length > 0 && html`<div class="small break">${given.map(([name, value], index) => html`${index ? ', ' : ''}${name.replaceAll('_', ' ')} <code>${visible(typeof value === 'string' ? value : JSON.stringify(value))}</code>`)}</div>`}`;
+}
+
+/** Packets of a watched client in one second. @param {{rows: any[], leftOut: number}} props */
+function Packets({ rows, leftOut }) {
+  const kinds = [...new Set(rows.map((one) => `${one.kind} ${one.direction}`))];
+  return html`${kinds.map((kind) => `${count(rows.filter((one) => `${one.kind} ${one.direction}` === kind).length)} ${kind}`).join(', ')}${leftOut > 0 ? `, ${count(leftOut)} left out` : ''}
+    <details><summary class="small">Each packet</summary><ul class="packets small num">${rows.map((one, index) => html`<li key=${index}><${Time} us=${one.time_us} exact /> ${one.direction === 'in' ? '←' : '→'}<span class="hidden">${one.direction === 'in' ? 'from the client' : 'to the client'}</span> ${one.kind}
+      ${one.topic !== undefined && html` <${Name} text=${one.topic} />`}${one.qos !== undefined ? `, QoS ${one.qos}` : ''}${one.payload_bytes !== undefined ? `, ${bytes(one.payload_bytes)}` : ''}${one.retain ? ', retained' : ''}${one.reason ? `, reason 0x${one.reason.toString(16).padStart(2, '0')}` : ''}</li>`)}</ul></details>`;
 }
 
 /** Events of the server as a list. @param {{api: any, withClient?: boolean}} props */
 export function Timeline({ api, withClient = false }) {
   return html`<${Loaded} api=${api} what="the events">${(/** @type {any} */ data) => (data.events.length === 0 ? html`<${Empty} title="No events"><p>The server records connections and their ends while <code>metrics_interval_ms</code> is not 0.</p><//>`
-    : html`<ol class="timeline">${data.events.map((/** @type {any} */ row) => html`<li key=${row.offset}><${Time} us=${row.time_us} /><div class="break"><${State} kind=${WORDS[row.event]?.[0] ?? 'warn'}>${WORDS[row.event]?.[1] ?? row.event}<//>
+    : html`<ol class="timeline">${data.events.map((/** @type {any} */ row) => html`<li key=${row.offset}><${Time} us=${row.time_us} /><div class="break">${row.event !== 'action' && html`<${State} kind=${WORDS[row.event]?.[0] ?? 'warn'}>${WORDS[row.event]?.[1] ?? row.event}<//>`}
       ${withClient && row.client !== null && html` <a href=${href('/client', { id: row.client })}><${Name} text=${row.client} /></a>`} <span class="muted">${sentence(row)}</span></div></li>`)}</ol>
       ${data.next !== null && html`<p class="table-foot"><a class="button small" href=${changed({ before: data.next })}>Earlier events</a></p>`}`)}<//>`;
 }
@@ -53,7 +76,8 @@ export function Page({ me }) {
   const rates = useRates(row, row ? row.publishes_received + row.deliveries_sent + row.idle_s + (api.data?.now_us ?? 0) : undefined);
   const store = me.overview.data?.store ?? 'DIR';
   const data = gone ? null : api.data;
-  return html`<${PageHead} title=${html`<${Name} text=${id} />`} crumbs=${html`<a href=${href('/clients')}>Clients</a> /`}>${row ? trouble(row) : gone ? html`<${State} kind="off">not connected<//>` : ''}<//>
+  return html`<${PageHead} title=${html`<${Name} text=${id} />`} crumbs=${html`<a href=${href('/clients')}>Clients</a> /`}>${row ? trouble(row) : gone ? html`<${State} kind="off">not connected<//>` : ''}
+      <${Actions} me=${me} id=${id} user=${row ? row.user : events.data?.events[0]?.user ?? null} connected=${Boolean(row)} onDone=${() => { api.again(); events.again(); }} /><//>
     ${gone || api.error?.status === 503 ? html`<p class="lead">${gone ? 'No client with this id is connected now.' : 'No server runs, so no client is connected.'} What happened to it before is below.</p>` : html`<${Loaded} api=${api} what="the client">${() => html`
       ${row && html`<dl class="tiles">
         <div class="tile"><dt>Messages in</dt><dd>${rate(row.publishes_in_per_s)}<span class="unit">/s</span></dd><dd class="note">${count(row.publishes_received)} on this connection</dd></div>
@@ -73,6 +97,18 @@ export function Page({ me }) {
     <div class="section"><h2>What happened</h2></div><section class="card"><div class="body"><${Timeline} api=${events} /></div></section>
     <div class="section"><h2>Commands</h2></div><dl class="commands"><div><dt>Disconnect it</dt><dd><${Command} text=${`timestone kick ${shellWord(store)} ${shellWord(id)}`} /></dd></div>
       <div><dt>The same figures</dt><dd><${Command} text=${`timestone clients ${shellWord(store)} --client ${shellWord(id)}`} /></dd></div></dl>`;
+}
+
+const WATCHED = /** @type {[any, string][]} */ ([[60, '1 minute'], [600, '10 minutes'], [3600, '1 hour']]);
+
+/** @param {{me: any, id: string, user: string | null, connected: boolean, onDone: () => void}} props */
+function Actions({ me, id, user, connected, onDone }) {
+  const client = { client: id, user };
+  return html`${connected && html`<${Action} me=${me} label="Watch" body=${{ action: 'watch', ...client }} first=${{ duration_s: 600 }} onDone=${onDone}
+      arguments=${(/** @type {any} */ values) => ({ duration_s: Number(values.duration_s) })}
+      fields=${(/** @type {any} */ values, /** @type {any} */ set) => html`<${Choice} label="For" value=${values.duration_s} options=${WATCHED} onChange=${(/** @type {string} */ one) => set('duration_s', one)} />`} />
+    <${Action} me=${me} label="Disconnect" body=${{ action: 'disconnect', ...client }} onDone=${onDone} />`}
+    <${Action} me=${me} label="End session" danger body=${{ action: 'end_session', ...client }} onDone=${onDone} />`;
 }
 
 /** @param {any} one */

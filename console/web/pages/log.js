@@ -5,6 +5,7 @@ import { changed, href, useRoute } from '../lib/router.js';
 import { bytes, count, duration, plural, rate, shellWord, short, time, visible } from '../lib/format.js';
 import { Chart } from '../ui/chart.js';
 import { Banner, Command, Loaded, PageHead, State, Time } from '../ui/parts.js';
+import { Action, Choice } from '../ui/action.js';
 import { SegmentMap, stateOf } from '../ui/segment_map.js';
 import { Table } from '../ui/table.js';
 import { SpanChoice, seriesSpan, useSpan, zoom } from './overview.js';
@@ -25,7 +26,7 @@ function Place({ log, partition, from }) {
   };
   return html`<section class="card" aria-labelledby="place"><header><h2 id="place">Time and offset</h2></header><div class="body">
     <form class="bar" onSubmit=${ask}><label class="field">Time <input class="input" type="datetime-local" step="1" name="time" /></label>
-      <label class="field">or offset <input class="input" inputmode="numeric" pattern="[0-9,]*" name="offset" size="12" /></label><button class="button">Find</button></form>
+      <label class="field">or offset <input class="input" inputmode="numeric" pattern="[0-9,]*" name="offset" size="7" /></label><button class="button">Find</button></form>
     <p role="status">${problem || (found ? html`Offset <a href=${href('/records', { log, partition: partition || null, from: found.offset })}>${count(found.offset)}</a>${found.timestamp_us ? html`, appended at <${Time} us=${found.timestamp_us} exact />` : ', the end of the log'}` : html`<span class="muted">Which record came at a time, and when came a record.</span>`)}</p></div></section>`;
 }
 
@@ -52,7 +53,9 @@ export function Page({ me }) {
   const map = useApi(`logs/${encodeURIComponent(log)}/segments`, { partition }, { every: 5000 });
   const store = me.overview.data?.store ?? 'DIR';
   return html`<${PageHead} title=${`${log}-${partition}`} crumbs=${html`<a href=${href('/logs')}>Logs</a> /`}>
-      <a class="button" href=${href('/records', { log, partition: partition || null })}>Records</a><a class="button" href=${href('/topics', { log, partition: partition || null })}>Topics</a><//>
+      <a class="button" href=${href('/records', { log, partition: partition || null })}>Records</a><a class="button" href=${href('/topics', { log, partition: partition || null })}>Topics</a>
+      <${Action} me=${me} label="Roll" body=${{ action: 'roll', log, partition }} onDone=${() => { api.again(); map.again(); }} />
+      <${Action} me=${me} label="Verify the store" body=${{ action: 'scrub' }} onDone=${map.again} /><//>
     <${Loaded} api=${api} what="the log">${(/** @type {any} */ data) => {
       const { row } = data;
       const wrong = BAD.filter((one) => data.states[one]);
@@ -77,7 +80,7 @@ export function Page({ me }) {
             <div><dt>Newest records</dt><dd><${Command} text=${`timestone read ${shellWord(store)} ${shellWord(log)}${partition ? ` --partition ${partition}` : ''} --last 10`} /></dd></div>
             <div><dt>In Spark</dt><dd><${Command} text=${`spark.read.format("timestone").option("subscribe", "${log}").load(${JSON.stringify(store)})`} /></dd></div>
             <div><dt>Check every byte</dt><dd><${Command} text=${`timestone inspect ${shellWord(store)} --log ${shellWord(`${log}-${partition}`)} --deep`} /></dd></div></dl></div></section></div>
-        <${Settings} data=${data} log=${log} partition=${partition} store=${store} />`;
+        <${Settings} data=${data} log=${log} partition=${partition} store=${store} me=${me} onDone=${api.again} />`;
     }}<//>`;
 }
 
@@ -106,10 +109,26 @@ function setting(name, value) {
   return name.endsWith('_bytes') ? bytes(value) : count(value);
 }
 
-/** @param {{data: any, log: string, partition: number, store: string}} props */
-function Settings({ data, log, partition, store }) {
+/** Return what was typed for a setting in the type of its value. @param {any} row @param {string} text */
+function typedAs(row, text) {
+  if (typeof row.value === 'boolean') return text === 'true';
+  return typeof row.value === 'number' ? Number(text.replaceAll(',', '')) : text;
+}
+
+/** @param {{rows: any[], log: string, partition: number, me: any, onDone: () => void}} props */
+function Configure({ rows, log, partition, me, onDone }) {
+  const of = (/** @type {string} */ name) => rows.find((row) => row.name === name);
+  return html`<${Action} me=${me} small label="Configure" body=${{ action: 'configure', log, partition }} first=${{ name: 'retention_ms', value: String(of('retention_ms')?.value ?? '') }} onDone=${onDone}
+    arguments=${(/** @type {any} */ values) => (values.value === '' || (typeof of(values.name)?.value === 'number' && Number.isNaN(typedAs(of(values.name), values.value))) ? null : { settings: { [values.name]: typedAs(of(values.name), values.value) } })}
+    fields=${(/** @type {any} */ values, /** @type {any} */ set) => html`<div class="row"><${Choice} label="Setting" value=${values.name} options=${rows.map((row) => [row.name, row.name])} onChange=${(/** @type {string} */ name) => { set('name', name); set('value', String(of(name).value)); }} />
+      <label>Value<input class="input" value=${values.value} autocomplete="off" spellcheck=${false} onInput=${(/** @type {any} */ event) => set('value', event.target.value)} /></label></div>
+      <p class="small muted">${setting(values.name, typedAs(of(values.name), values.value)) !== values.value && `${setting(values.name, typedAs(of(values.name), values.value))}: `}${of(values.name)?.help}</p>`} />`;
+}
+
+/** @param {{data: any, log: string, partition: number, store: string, me: any, onDone: () => void}} props */
+function Settings({ data, log, partition, store, me, onDone }) {
   if (!data.settings.length) return null;
-  return html`<section class="card" aria-labelledby="settings"><header><h2 id="settings">Settings</h2></header>
+  return html`<section class="card" aria-labelledby="settings"><header><h2 id="settings">Settings</h2><span class="grow"></span><${Configure} rows=${data.settings} log=${log} partition=${partition} me=${me} onDone=${onDone} /></header>
     <${Table} caption="Settings" rows=${data.settings} keyOf=${(/** @type {any} */ row) => row.name} columns=${[
       { label: 'Setting', heading: true, cell: (/** @type {any} */ row) => html`<code>${row.name}</code>` },
       { label: 'Value', cell: (/** @type {any} */ row) => html`<span class="num">${setting(row.name, row.value)}</span>${String(row.value) === String(row.default) ? '' : html` <span class="badge">changed</span>`}` },

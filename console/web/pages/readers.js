@@ -1,11 +1,12 @@
 // Readers: consumers, Spark queries and shared subscriptions; how far each is behind, since when, and until when.
-import { html } from '../lib/html.js';
-import { useApi } from '../lib/api.js';
+import { html, useState } from '../lib/html.js';
+import { get, useApi } from '../lib/api.js';
 import { changed, href, useRoute } from '../lib/router.js';
 import { bytes, count, duration, rate, shellWord, short, time } from '../lib/format.js';
 import { Chart, newest } from '../ui/chart.js';
 import { Command, Empty, Loaded, Name, PageHead, State, Time } from '../ui/parts.js';
 import { Search, Table, TableFoot } from '../ui/table.js';
+import { Action, mayAct } from '../ui/action.js';
 import { SpanChoice, seriesSpan, useSpan, zoom } from './overview.js';
 
 const KINDS = /** @type {Record<string, string>} */ ({ shared: 'shared subscription', spark: 'Spark query', reader: 'reader', server: 'server', session: 'session away' });
@@ -43,8 +44,32 @@ function story(row, now_us) {
   return parts.join(' ');
 }
 
-/** @param {{row: any, me: any}} props */
-function Detail({ row, me }) {
+/** @param {{row: any, me: any, onDone: () => void}} props */
+function Actions({ row, me, onDone }) {
+  if (!mayAct(me)) return null;
+  const { place } = row;
+  const reader = { log: place.log, partition: place.partition, name: place.name };
+  return html`<div class="bar actions"><${Action} me=${me} small label="Move" body=${{ action: 'move', ...reader }} first=${{ offset: String(place.offset) }} onDone=${onDone}
+      arguments=${(/** @type {any} */ values) => (/^\d+$/.test(values.offset) ? { offset: Number(values.offset) } : null)}
+      fields=${(/** @type {any} */ values, /** @type {any} */ set) => html`<${Place} log=${place.log} partition=${place.partition} value=${values.offset} onChange=${(/** @type {string} */ one) => set('offset', one)} />`} />
+    ${row.pin && html`<${Action} me=${me} small label="Release pin" body=${{ action: 'release', ...reader }} onDone=${onDone} />`}
+    <${Action} me=${me} small danger label="Forget" body=${{ action: 'forget', ...reader }} onDone=${onDone} /></div>`;
+}
+
+/** An offset, or the time whose offset it is. @param {{log: string, partition: number, value: string, onChange: (offset: string) => void}} props */
+function Place({ log, partition, value, onChange }) {
+  const [problem, setProblem] = useState('');
+  const find = async (/** @type {any} */ event) => {
+    const at = new Date(event.target.value).getTime();
+    if (Number.isNaN(at)) return;
+    try { onChange(String((await get(`logs/${log}/offset`, { partition, time: at * 1000 })).offset)); setProblem(''); } catch (error) { setProblem(/** @type {any} */ (error).message); }
+  };
+  return html`<div class="row"><label>Offset<input class="input" inputmode="numeric" autofocus value=${value} onInput=${(/** @type {any} */ event) => onChange(event.target.value.replaceAll(',', ''))} /></label>
+    <label>or that of a time<input class="input" type="datetime-local" step="1" onChange=${find} /></label></div>${problem && html`<p role="alert">${problem}</p>`}`;
+}
+
+/** @param {{row: any, me: any, onDone: () => void}} props */
+function Detail({ row, me, onDone }) {
   const span = useSpan();
   const { place } = row;
   const log = `timestone_log_end_offset{log="${place.log}",partition="${place.partition}"}`;
@@ -55,7 +80,7 @@ function Detail({ row, me }) {
   const named = `${place.log}-${place.partition}`;
   return html`<section class="card" aria-labelledby="reader"><header><h2 id="reader"><${Name} text=${place.name} /></h2><span class="muted">${KINDS[row.kind] ?? row.kind} of <a href=${href('/log', { log: place.log, partition: place.partition || null })}>${named}</a></span>
       <span class="grow"></span><a href=${changed({ name: null, log: null, partition: null })}>Close</a></header>
-    <div class="body"><p>${story(row, Date.now() * 1000)}</p></div></section>
+    <div class="body"><p>${story(row, Date.now() * 1000)}</p><${Actions} row=${row} me=${me} onDone=${onDone} /></div></section>
     <div class="bar"><span class="grow"></span><${SpanChoice} /></div>
     <${Loaded} api=${api} what="the history of this reader">${(/** @type {any} */ data) => html`<div class="grid">
       <${Chart} tall title="Lag in records" times=${data.times_us} marks=${data.starts_us} from=${data.from_us} to=${data.to_us} onZoom=${zoom} format=${short}
@@ -84,7 +109,7 @@ export function Page({ me }) {
   const one = useApi(name === null ? null : 'readers', { text: (name ?? '').slice(0, 512), log, limit: 100 }, { every: 2000 });
   const chosen = name === null ? null : one.data?.readers.find((/** @type {any} */ row) => row.place.name === name && row.place.log === log && row.place.partition === partition);
   return html`<${PageHead} title="Readers" />
-    ${name !== null && (chosen ? html`<${Detail} row=${chosen} me=${me} key=${chosen.series} />` : one.data && html`<div class="card"><${Empty} title="No such reader"><p>It was forgotten, or it has not committed an offset yet.</p><//></div>`)}
+    ${name !== null && (chosen ? html`<${Detail} row=${chosen} me=${me} key=${chosen.series} onDone=${() => { one.again(); api.again(); }} />` : one.data && html`<div class="card"><${Empty} title="No such reader"><p>It was forgotten, or it has not committed an offset yet.</p><//></div>`)}
     <div class="bar"><${Search} label="Search readers" placeholder="Part of a name" /></div>
     <${Loaded} api=${api} what="the readers">${(/** @type {any} */ data) => html`
       <${Table} caption="Readers" rows=${data.readers} busy=${api.busy} sort=${sort === 'name' || sort === 'committed' ? sort : `-${sort}`} keyOf=${(/** @type {any} */ row) => row.series}

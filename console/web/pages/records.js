@@ -4,6 +4,7 @@ import { url, useApi } from '../lib/api.js';
 import { changed, go, href, useRoute } from '../lib/router.js';
 import { bytes, count, plural, shellWord, utc, visible } from '../lib/format.js';
 import { Banner, Command, Empty, Loaded, Name, PageHead, Segmented, State, Time } from '../ui/parts.js';
+import { Action } from '../ui/action.js';
 import { Table } from '../ui/table.js';
 import { Preview, Value } from '../ui/value.js';
 
@@ -46,8 +47,8 @@ const columns = (to) => [
   { label: 'Value', className: 'value-cell', cell: (/** @type {any} */ row) => (row.damage ? html`<span class="small break">${visible(row.damage)}; the next record is ${count(row.offset_after)}</span>` : html`<${Preview} value=${row.value} hidden=${row.is_hidden} />`) },
 ];
 
-/** @param {{log: string, partition: number, offset: number}} props */
-function Detail({ log, partition, offset }) {
+/** @param {{log: string, partition: number, offset: number, me: any}} props */
+function Detail({ log, partition, offset, me }) {
   const path = `records/${log}/${partition}/${offset}`;
   const api = useApi(path);
   return html`<aside aria-label=${`Record ${offset}`}><section class="card"><header><h2>Record ${count(offset)}</h2><span class="grow"></span><a href=${changed({ at: null })}>Close</a></header><div class="body">
@@ -56,12 +57,13 @@ function Detail({ log, partition, offset }) {
       if (row.damage) return html`<${Banner} kind="bad" title="This record is damaged.">${visible(row.damage)}. <a href=${changed({ at: row.offset_after })}>The next record is ${count(row.offset_after)}</a>.<//>`;
       return html`<dl class="facts">
         <dt>Topic</dt><dd>${row.topic === null ? '–' : html`<a href=${href('/topic', { topic: row.topic })}><${Name} text=${row.topic} /></a>`}</dd>
-        <dt>Time</dt><dd><${Time} us=${row.timestamp_us} exact /> <span class="muted small">${utc(row.timestamp_us)}</span></dd>
+        <dt>Time</dt><dd><${Time} us=${row.timestamp_us} exact /> <div class="muted small">${utc(row.timestamp_us)}</div></dd>
         <dt>Flags</dt><dd>QoS ${row.qos}${row.is_retained ? ', retained' : ''}${row.is_tombstone ? ', tombstone' : ''}</dd>
         ${row.headers.map((/** @type {any} */ one) => html`<dt><${Name} text=${one.name || one.kind} /></dt><dd>${one.is_binary ? html`<code>${one.value}</code>` : html`<${Name} text=${one.value} />`}</dd>`)}</dl>
         <div class="section"></div>
         ${row.is_hidden ? html`<p class="muted">This login may not read values of this topic.</p>` : html`<${Value} value=${row.value} raw=${`${path}/raw`} size=${row.bytes} />`}
-        <div class="bar section">${offset > data.start_offset && html`<a class="button small" href=${changed({ at: offset - 1 })}>Record before</a>`}${offset + 1 < data.end_offset && html`<a class="button small" href=${changed({ at: offset + 1 })}>Record after</a>`}</div>`;
+        <div class="bar section">${row.topic !== null && !row.topic.startsWith('$') && html`<${Action} me=${me} small label="Publish again" body=${{ action: 'publish', topic: row.topic, log, partition, offset, qos: row.qos, retain: row.is_retained }} />`}
+          ${offset > data.start_offset && html`<a class="button small" href=${changed({ at: offset - 1 })}>Record before</a>`}${offset + 1 < data.end_offset && html`<a class="button small" href=${changed({ at: offset + 1 })}>Record after</a>`}</div>`;
     }}<//></div></section></aside>`;
 }
 
@@ -101,7 +103,7 @@ export function Page({ me }) {
           ${data.next !== null && html`<a class="button small" rel="next" href=${changed({ cursor: data.next, at: null, order })}>${data.is_complete ? 'Next page' : 'Search on'}</a>`}</div>`}<//>`}</div>`;
   return html`<${PageHead} title=${`Records of ${log}-${partition}`} crumbs=${html`<a href=${href('/logs')}>Logs</a> / <a href=${href('/log', { log, partition: partition || null })}>${log}-${partition}</a> /`} />
     <${Query} log=${log} partition=${partition} params=${params} />
-    <div class=${`split${at === null ? '' : ' with-detail'}`}>${list}${at !== null && html`<${Detail} key=${`${log} ${partition} ${at}`} log=${log} partition=${partition} offset=${at} />`}</div>
+    <div class=${`split${at === null ? '' : ' with-detail'}`}>${list}${at !== null && html`<${Detail} key=${`${log} ${partition} ${at}`} log=${log} partition=${partition} offset=${at} me=${me} />`}</div>
     <${Replay} rows=${rows} log=${log} partition=${partition} store=${store} filter=${conditions.filter} />`;
 }
 

@@ -4,6 +4,8 @@ import { useApi } from '../lib/api.js';
 import { changed, href, useRoute } from '../lib/router.js';
 import { bytes, count, plural, shellWord, short, time, visible } from '../lib/format.js';
 import { literals, parseTree } from '../lib/json_tree.js';
+import { Action } from '../ui/action.js';
+import { Publish } from '../ui/publish.js';
 import { Chart, mean, newest, peak } from '../ui/chart.js';
 import { Command, Empty, Loaded, Name, PageHead, Segmented, Time } from '../ui/parts.js';
 import { Table } from '../ui/table.js';
@@ -44,7 +46,9 @@ export function Page({ me }) {
   const store = me.overview.data?.store ?? 'DIR';
   const levels = topic.split('/');
   return html`<${PageHead} title=${html`<${Name} text=${topic} />`} crumbs=${html`<a href=${href('/topics', { log, partition: partition || null })}>Topics</a> / ${levels.slice(0, -1).map((level, index) => html`<a href=${href('/topics', { log, partition: partition || null, filter: `${levels.slice(0, index + 1).join('/')}/#` })}><${Name} text=${level} /></a> / `)}`}>
-      <a class="button" href=${href('/records', { log, partition: partition || null, filter: topic })}>Records</a><a class="button" href=${href('/records', { log, partition: partition || null, filter: topic, live: 1 })}>Live</a><//>
+      <a class="button" href=${href('/records', { log, partition: partition || null, filter: topic })}>Records</a><a class="button" href=${href('/records', { log, partition: partition || null, filter: topic, live: 1 })}>Live</a>
+      <${Publish} me=${me} topic=${topic} onDone=${api.again} />
+      ${api.data?.is_retained && html`<${Action} me=${me} label="Delete retained" danger body=${{ action: 'delete_retained', topic }} onDone=${api.again} />`}<//>
     <${Loaded} api=${api} what="the topic">${(/** @type {any} */ data) => {
       if (!data.values.length) return html`<div class="card"><${Empty} title="No value found"><p>${data.is_complete ? 'The log has no record of this topic; retention may have deleted it.' : 'The search stopped early; earlier records were not looked at.'}</p><//></div>`;
       const [first] = data.values;

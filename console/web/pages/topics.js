@@ -4,16 +4,22 @@ import { useApi } from '../lib/api.js';
 import { changed, go, href, useRoute } from '../lib/router.js';
 import { bytes, count, rate, share, time } from '../lib/format.js';
 import { Empty, Loaded, Meter, Name, PageHead, Segmented, Time } from '../ui/parts.js';
+import { Publish } from '../ui/publish.js';
 import { Search, Table, TableFoot } from '../ui/table.js';
 
 const SORTS = [['bytes', 'Traffic'], ['name', 'Name'], ['last_us', 'Newest']];
 
-/** @param {{log: string, partition: number, under: string | null, sort: string, depth: number}} props */
+const FIRST = 50;
+
+/** @param {{log: string, partition: number, under: string, sort: string, depth: number}} props */
 function Level({ log, partition, under, sort, depth }) {
-  const [limit, setLimit] = useState(50);
-  // The levels below an empty first level have an empty path, too: without the parameter it is the first level.
-  const path = under === null ? 'topics' : `topics?under=${encodeURIComponent(under)}`;
-  const api = useApi(path, { log, partition, sort, limit }, { every: depth ? 5000 : 2000 });
+  const [limit, setLimit] = useState(FIRST);
+  const api = useApi(`topics?under=${encodeURIComponent(under)}`, { log, partition, sort, limit }, { every: 5000 });
+  return html`<${Rows} api=${api} limit=${limit} setLimit=${setLimit} log=${log} partition=${partition} sort=${sort} depth=${depth} />`;
+}
+
+/** @param {{api: any, limit: number, setLimit: (limit: number) => void, log: string, partition: number, sort: string, depth: number}} props */
+function Rows({ api, limit, setLimit, log, partition, sort, depth }) {
   const data = api.data;
   if (api.error && !data) return html`<li class="tree-row"><span class="tree-name" style=${{ '--depth': String(depth) }}>${api.error.message}</span></li>`;
   if (!data) return html`<li class="tree-row"><span class="tree-name muted" style=${{ '--depth': String(depth) }}>Loading …</span></li>`;
@@ -73,21 +79,24 @@ export function LogChoice({ log, partition }) {
   return html`<label class="field">Log <select class="input" onChange=${choose}>${options.map((/** @type {string} */ one) => html`<option value=${one} selected=${one === here}>${one.replace('/', '-')}</option>`)}</select></label>`;
 }
 
-export function Page() {
+/** @param {{me: any}} props */
+export function Page({ me }) {
   const { params } = useRoute();
   const log = params.get('log') || 'mqtt', partition = Number(params.get('partition') ?? 0);
   const sort = params.get('sort') ?? 'bytes';
   const typed = params.get('search') ?? '';
   const isFilter = /(^|\/)[+#](\/|$)/.test(typed);
   const filter = params.get('filter') ?? (isFilter ? typed : null), text = isFilter ? null : typed || null;
-  const top = useApi('topics', { log, partition, limit: 1 }, { every: 5000 });
-  return html`<${PageHead} title="Topics" />
+  const [limit, setLimit] = useState(FIRST);
+  // Without `under`: the levels below an empty first level have an empty path, too.
+  const top = useApi(filter !== null || text !== null ? null : 'topics', { log, partition, sort, limit }, { every: 2000 });
+  return html`<${PageHead} title="Topics"><${Publish} me=${me} /><//>
     <div class="bar"><${LogChoice} log=${log} partition=${partition} /><${Search} label="Search topics" placeholder="Part of a name, or a filter such as plant/+/#" />
       <${Segmented} label="Order" options=${SORTS.map(([word, name]) => [name, changed({ sort: word === 'bytes' ? null : word }), word === sort])} />
       ${params.has('filter') && html`<a class="button quiet" href=${changed({ filter: null })}>Back to the tree</a>`}</div>
     ${filter !== null || text !== null ? html`<${Found} log=${log} partition=${partition} filter=${filter} text=${text} sort=${sort} />`
       : html`<${Loaded} api=${top} what="the topics">${(/** @type {any} */ data) => (data.topics === 0 ? html`<div class="card"><${Empty} title="No topics yet"><p>A topic appears with its first publish, for example <code>timestone pub -t plant/1/temperature -m 21.5</code>.</p><//></div>`
         : html`<div class="table-box"><div class="tree-row head" aria-hidden="true"><span>Topic</span><span class="n">Share</span><span class="n">Records /s</span><span class="n p2">Bytes</span><span class="n p2">Newest</span></div>
-          <ul class="tree" aria-label="Topics"><${Level} log=${log} partition=${partition} under=${null} sort=${sort} depth=${0} /></ul></div>
+          <ul class="tree" aria-label="Topics"><${Rows} api=${top} limit=${limit} setLimit=${setLimit} log=${log} partition=${partition} sort=${sort} depth=${0} /></ul></div>
           <div class="table-foot"><span class="num" role="status">${count(data.topics)} topics; traffic ${data.followed === 'sample' ? 'by a sample of' : 'of'} ${count(data.to_offset - data.from_offset)} records${data.from_us ? ` since ${time(data.from_us)}` : ''}</span></div>`)}<//>`}`;
 }

@@ -81,9 +81,10 @@ export function Chart({ title, times, series, format = short, sentence, marks = 
         padding: [8, 18, 0, 0],
         cursor: { y: false, points: { size: 6 }, drag: { x: true, y: false, setScale: false } },
         scales: {
-          x: { time: true, range: (/** @type {any} */ _, /** @type {number} */ low, /** @type {number} */ high) => [
-            latest.current.from ? latest.current.from / 1e6 : Math.min(low ?? Infinity, Date.now() / 1000 - 30),
-            latest.current.to ? latest.current.to / 1e6 : high ?? Date.now() / 1000] },
+          // Of the data, not what is passed: of a single point that is a span of years.
+          x: { time: true, range: () => [
+            latest.current.from ? latest.current.from / 1e6 : Math.min(latest.current.data[0][0] ?? Infinity, Date.now() / 1000 - 30),
+            latest.current.to ? latest.current.to / 1e6 : Date.now() / 1000] },
           y: { range: (/** @type {any} */ _, /** @type {number} */ low, /** @type {number} */ high) => {
             const base = fromZero ? 0 : low ?? 0;
             const top = high ?? 0;

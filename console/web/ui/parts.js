@@ -78,8 +78,9 @@ export function Dialog({ title, onClose, children, footer }) {
     box.current?.showModal();
     return () => { /** @type {any} */ (before.current)?.focus?.(); };
   }, []);
+  // Not for a press that began inside, as to select text.
   const outside = (/** @type {MouseEvent} */ event) => { if (event.target === box.current) onClose(); };
-  return html`<dialog ref=${box} aria-labelledby="dialog-title" onClose=${onClose} onClick=${outside}>
+  return html`<dialog ref=${box} aria-labelledby="dialog-title" onClose=${onClose} onMouseDown=${outside}>
     <header><h2 id="dialog-title">${title}</h2><button class="button quiet" onClick=${onClose} aria-label="Close">✕</button></header>
     <div class="body">${children}</div>
     ${footer ? html`<footer>${footer}</footer>` : html`<footer><button class="button" onClick=${onClose}>Close</button></footer>`}

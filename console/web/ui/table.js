@@ -94,7 +94,7 @@ export function TableFoot({ shown, total = null, next = null, param = 'after', w
   return html`<div class="table-foot"><span class="num" role="status">${total === null || total === undefined
     ? `${count(shown)} ${what}${next ? ' on this page' : ''}` : `${count(shown)} of ${count(total)} ${what}`}</span>${note && html`<span>${note}</span>`}
     <span class="grow"></span>
-    ${list && html`<a class="button quiet small" href=${url(list.path, { ...list.query, format: 'csv' })} download=${`${list.key}.csv`}>CSV</a><a href=${url(list.path, list.query)} download=${`${list.key}.json`}>JSON</a>`}
+    ${list && html`<a class="button quiet small" href=${url(list.path, { ...list.query, format: 'csv' })} download=${`${list.key}.csv`}>CSV</a><a class="button quiet small" href=${url(list.path, list.query)} download=${`${list.key}.json`}>JSON</a>`}
     ${later && html`<a class="button small" href=${changed({ [param]: null })}>First page</a>`}
     ${next && html`<a class="button small" rel="next" href=${changed({ [param]: next })}>Next page</a>`}
   </div>`;

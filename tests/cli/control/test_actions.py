@@ -10,7 +10,8 @@ from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_server import MqttServer, mqtt_server
 from timestone.errors import UnknownLog
 from timestone_access.passwords.password_file import set_password
-from timestone_cli.control.actions import PAGE_COUNT, Actions, InvalidRequest, Part
+from timestone_cli.control.actions import PAGE_COUNT, Actions, Part
+from timestone_cli.control.arguments import InvalidRequest
 from timestone_cli.control.protocol import REPLY_BYTES, encode_result
 
 

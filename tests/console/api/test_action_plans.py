@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from mqtt_front.codec.properties import Properties
 from tests.support.console_client import Console
 from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_server import MqttServer, mqtt_server
+from tests.support.waiting import wait_for
 from timestone.config import LogConfig
 from timestone.metrics.records import EVENTS_LOG
 from timestone.reading.named_readers import ReaderId
@@ -97,6 +99,66 @@ def test_configure_changes_a_log_and_says_what_retention_may_delete(
         console.post("actions", {"action": "configure", "log": "old", "settings": {"retention_ms": 7}})
         assert log.config.retention_ms == 7
         assert [one[1] for one in recorded(console)] == ["begun", "done"]
+
+
+def test_messages_are_published_again_and_deleted_with_their_effect_in_numbers(
+    server: MqttServer, tmp_path: Path
+) -> None:
+    with RawClient(server.address, 5) as client, Console(tmp_path / "data", actions=True) as console:
+        client.connect("listens")
+        client.subscribe("a/b")
+        body = {"action": "publish", "topic": "a/b", "value": "21.5", "retain": True}
+        planned = console.post("actions", {**body, "preview": True})
+        assert planned["text"] == (
+            "publishes 4 bytes to 'a/b' at QoS 1 to all its subscribers, and retains them for later ones"
+        )
+        assert planned["confirm"] is None
+        console.post("actions", body)
+        again = console.post("actions", {"action": "publish", "topic": "a/b", "log": "mqtt", "offset": 0})
+        assert again["text"].startswith("publishes 4 bytes to 'a/b'")
+        assert [one.payload for one in client.receive(2)] == [b"21.5", b"21.5"]
+        console.post("actions", {"action": "publish", "topic": "a/b", "log": "mqtt", "offset": 99}, 404)
+        console.post("actions", {"action": "publish", "topic": "a/#", "value": ""}, 422)
+        console.post("actions", {"action": "publish", "topic": "a/b"}, 400)
+        wait_for(lambda: console.get("topics/value", log="mqtt", topic="a/b")["is_retained"] is True)
+        gone = console.post("actions", {"action": "delete_retained", "topic": "a/b"})
+        assert gone["confirm"] == "a/b" and "with 4 bytes" in gone["text"]
+        console.post("actions", {"action": "delete_retained", "topic": "a/b"}, 404)
+        wait_for(lambda: console.get("topics/value", log="mqtt", topic="a/b")["is_retained"] is False)
+
+
+def test_client_is_watched_and_its_session_ended(server: MqttServer, tmp_path: Path) -> None:
+    with RawClient(server.address, 5) as client, Console(tmp_path / "data", actions=True) as console:
+        client.connect("pump", clean=False, properties=Properties(session_expiry_interval=60))
+        client.subscribe("a/b")
+        watched = console.post("actions", {"action": "watch", "client": "pump", "duration_s": 60})
+        assert "of 1 connection of client 'pump' for 60 s, at most 200 a second" in watched["text"]
+        ended = console.post("actions", {"action": "end_session", "client": "pump", "preview": True})
+        assert "1 connection of client 'pump' with 1 subscriptions and 0 messages in flight" in ended["text"]
+        assert ended["confirm"] == "pump"
+    wait_for(lambda: not server.call(lambda: server.front.client("pump", None)))
+    with Console(tmp_path / "data", actions=True) as console:
+        ended = console.post("actions", {"action": "end_session", "client": "pump"})
+        assert ", which is away" in ended["text"] and ended["result"]["was_away"]
+        console.post("actions", {"action": "end_session", "client": "pump"}, 422)
+        console.post("actions", {"action": "watch", "client": "pump"}, 404)
+
+
+def test_actions_of_the_server_say_what_they_do(server: MqttServer, tmp_path: Path) -> None:
+    server.store.log("mqtt").append_many([b"x"] * 10)
+    with Console(tmp_path / "data", actions=True) as console:
+        rolled = console.post("actions", {"action": "roll", "log": "mqtt"})
+        assert "the growing segment of mqtt-0 with 10 records" in rolled["text"]
+        assert rolled["result"]["end_offset"] == 10
+        assert console.post("actions", {"action": "scrub"})["result"] == {"damaged_segments": 0}
+        assert console.post("actions", {"action": "reload"})["result"] == {"reloaded": 1}
+        body = {"action": "log_level", "level": "error", "duration_s": 1}
+        assert "for 1 s" in console.post("actions", body)["text"]
+        console.post("actions", {"action": "log_level"}, 400)
+        console.post("actions", {"action": "roll"}, 400)
+    with Console(tmp_path / "data") as console:
+        for name in ("publish", "roll", "scrub", "reload", "log_level", "watch", "end_session"):
+            assert console.post("actions", {"action": name}, 403)["type"].endswith("actions-off")
 
 
 def test_action_that_fails_is_recorded_as_failed(server: MqttServer, tmp_path: Path) -> None:

@@ -1,13 +1,21 @@
 """Pages that stay open while the server stops, is killed and comes back, and while the console ends."""
 
+import os
+import shutil
+import signal
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
+import timestone
+from tests.cli.processes import Running
+from tests.cli.server.test_console import children
 from tests.console.browser.conftest import value
-from tests.support.browser import Console, Server, browsing, publish_all, until
+from tests.support.browser import Browsing, Console, Server, browsing, publish_all, until
+from tests.support.paho_client import PahoClient
 from tests.support.waiting import wait_for
+from timestone.config import LogConfig
 from timestone.view import view_store
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.xdist_group("browser")]
@@ -69,3 +77,67 @@ def test_page_says_that_the_console_has_ended(tmp_path: Path, browser: Any) -> N
             console.end()
             page.get_by_text("The console does not answer.").wait_for()
             assert page.locator("tbody tr", has_text="mqtt-0").count() == 1, "what was known stays"
+
+
+def test_page_recovers_when_the_console_of_a_server_is_killed(tmp_path: Path, browser: Any) -> None:
+    words = (
+        "--data",
+        "data",
+        "--mqtt",
+        "127.0.0.1:0",
+        "--console",
+        "127.0.0.1:0",
+        "--ready-file",
+        "ready.json",
+    )
+    with Running("serve", *words, cwd=tmp_path) as running:
+        ready = running.wait_for_json(tmp_path / "ready.json")
+        host, _, port = ready["mqtt"].rpartition(":")
+        with PahoClient("stays", level=5) as client:
+            assert client.connect((host, int(port))) == 0
+            look = Browsing(browser, Served(f"http://{ready['console']}"), None)
+            page = look.open("/clients")
+            page.locator("tbody tr", has_text="stays").wait_for()
+            (console,) = children(running.process.pid)
+            look.faults.allow("failed:", "net::ERR_", "status 503")
+            os.kill(console, signal.SIGKILL)
+            wait_for(lambda: children(running.process.pid) not in ([], [console]))
+            page.get_by_text("The console does not answer.").wait_for(state="detached")
+            page.locator(".state", has_text="Server running").wait_for()
+            page.locator("tbody tr", has_text="stays").wait_for()
+            assert not client.disconnected.is_set()
+            look.close()
+
+
+class Served(NamedTuple):
+    """Address of the console of a server."""
+
+    origin: str
+
+
+def test_damaged_empty_and_copied_stores_are_shown(tmp_path: Path, browser: Any) -> None:
+    store = tmp_path / "data"
+    with timestone.open(store) as opened:
+        log = opened.log("mqtt", config=LogConfig(segment_entries=10))
+        for number in range(40):
+            log.append(value(number), topic="a/b")
+        opened.log("empty")
+        shutil.copytree(store, tmp_path / "copy")
+    first, *_, last = sorted((tmp_path / "copy" / "mqtt-0").glob("*.segment"))
+    with first.open("r+b") as file:
+        file.seek(first.stat().st_size // 2)
+        file.write(b"\xff" * 16)
+    with last.open("r+b") as file:
+        file.truncate(last.stat().st_size - 5)
+    with Console(tmp_path / "copy") as console, browsing(browser, console) as look:
+        page = look.open("/log?log=mqtt")
+        page.get_by_role("alert").first.wait_for()
+        page = look.open("/records?log=mqtt&order=oldest&from=0")
+        page.locator("tbody tr .state", has_text="damaged").first.wait_for()
+        page = look.open("/records?log=empty")
+        page.get_by_text("The log is empty").wait_for()
+        page = look.open("/log?log=empty")
+        page.get_by_role("heading", level=1, name="empty-0").wait_for()
+    with Console(store) as console, browsing(browser, console) as look:
+        page = look.open("/records?log=mqtt&order=newest")
+        until(page, "document.querySelector('main tbody th')?.innerText === '39'")

@@ -3,18 +3,26 @@ printed and never asserted; sizes and counts are."""
 
 import os
 import socket
+import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import timestone
 from tests.support.browser import Browsing, Console, Server, browsing, until
+from tests.support.waiting import wait_for
+from timestone.config import LogConfig
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.xdist_group("browser")]
 
 CLIENTS = int(os.environ.get("TIMESTONE_SCALE_CLIENTS", "1000"))
 TOPICS = int(os.environ.get("TIMESTONE_SCALE_TOPICS", "20000"))
+LOGS = int(os.environ.get("TIMESTONE_SCALE_LOGS", "200"))
+SEGMENTS = int(os.environ.get("TIMESTONE_SCALE_SEGMENTS", "500"))
+DEEP = "/".join("x" for _ in range(128))
+LONG = "t" * 4096
 
 
 def connect_packet(client_id: str) -> bytes:
@@ -58,6 +66,15 @@ def forest(tmp_path_factory: pytest.TempPathFactory, browser: Any) -> Iterator[B
             numbers = range(first, first + 1000)
             topics = [f"plant/hall-{n % 10}/line-{n // 10 % 100}/device-{n}" for n in numbers]
             log.append_many([b'{"t": %d}' % n for n in numbers], topics=topics)
+        opened.log("large").append(
+            b"v" * (1 << 20), topic=DEEP, headers=[(f"h{n}", b"x" * 900) for n in range(60)]
+        )
+        opened.log("large").append(b"small", topic=LONG)
+        small = opened.log("segments", config=LogConfig(segment_entries=1))
+        for number in range(SEGMENTS):
+            small.append(b"%d" % number, ack="written")
+        for number in range(LOGS):
+            opened.log(f"log-{number:05}")
     with (
         Console(store) as console,
         browsing(browser, console, viewport={"width": 1440, "height": 900}) as look,
@@ -116,9 +133,12 @@ def test_client_is_found_among_many(crowd: Browsing) -> None:
         "/topics?search=device-1234",
         "/records?log=mqtt",
         "/logs",
+        "/log?log=segments",
+        "/records?log=large&from=0&order=oldest&at=0",
+        "/topic?log=large&topic=" + LONG,
     ],
 )
-def test_page_is_small_when_there_are_many_topics(forest: Browsing, path: str) -> None:
+def test_page_is_small_when_there_is_much_of_all(forest: Browsing, path: str) -> None:
     found = measured(forest, path)
     assert found["bytes"] < 150_000
     assert found["elements"] < 2500
@@ -138,6 +158,70 @@ def test_topic_is_found_among_many(forest: Browsing) -> None:
     page.keyboard.press("j")
     page.keyboard.press("Enter")
     page.get_by_role("heading", name="Newest value").wait_for()
+
+
+def test_names_and_values_at_their_limits_are_shown(forest: Browsing) -> None:
+    page = forest.open("/records?log=large&from=0&order=oldest&at=0")
+    page.get_by_text("Only the beginning is shown.").wait_for()
+    detail = page.get_by_role("complementary")
+    assert detail.locator("dt", has_text="h59").count() == 1
+    assert detail.locator("dd a").first.inner_text() == DEEP
+    for width in (360, 1440):
+        page.set_viewport_size({"width": width, "height": 900})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page = forest.open(f"/topic?log=large&topic={LONG}")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1440
+    page.locator("main .value", has_text="small").first.wait_for()
+
+
+def test_each_of_many_logs_and_segments_is_found(forest: Browsing) -> None:
+    page = forest.open("/logs")
+    page.keyboard.press("/")
+    page.keyboard.type(f"log-{LOGS - 1:05}")
+    until(page, "document.querySelectorAll('main tbody tr').length === 1")
+    page = forest.open(f"/log?log=segments&segment={SEGMENTS // 2}")
+    page.get_by_role("link", name=f"{SEGMENTS // 2:,} – {SEGMENTS // 2 + 1:,}", exact=True).wait_for()
+
+
+def test_tail_of_a_flood_answers_and_counts_what_it_leaves_out(tmp_path: Path, browser: Any) -> None:
+    store = tmp_path / "data"
+    ended = threading.Event()
+    with timestone.open(store) as opened:
+        log = opened.log("mqtt")
+        log.append(b"first")
+
+        def flood() -> None:
+            while not ended.is_set():
+                log.append_many([b"x" * 100] * 5000, topics=["flood"] * 5000, ack="written")
+                ended.wait(0.02)
+
+        with Console(store) as console, browsing(browser, console) as look:
+            page = look.open("/records?log=mqtt&live=1")
+            page.locator(".state", has_text="Live").wait_for()
+            before = resident_bytes(console.pid)
+            thread = threading.Thread(target=flood)
+            thread.start()
+            try:
+                page.get_by_text("left out").wait_for()
+                until(page, "document.querySelectorAll('main tbody tr').length >= 100")
+                page.get_by_role("button", name="Pause").click()
+                page.get_by_text("waiting").wait_for()
+                assert page.evaluate("document.querySelectorAll('*').length") < 2500
+                at = log.end_offset
+                wait_for(lambda: log.end_offset > at + 200_000)
+                page.get_by_role("button", name="Resume").click()
+                assert resident_bytes(console.pid) - before < 100 << 20
+            finally:
+                ended.set()
+                thread.join()
+            # The newest record is there in the end, whatever was left out before.
+            newest = f"{log.end_offset - 1:,}"
+            until(page, f"document.querySelector('main tbody th')?.innerText === '{newest}'")
+
+
+def resident_bytes(pid: int) -> int:
+    """Return the memory that a process has in use."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def test_stopped_store_says_so(forest: Browsing) -> None:
