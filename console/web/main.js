@@ -4,6 +4,7 @@ import { post, session, useApi, useContact } from './lib/api.js';
 import { changed, followLinks, go, href, useRoute } from './lib/router.js';
 import { duration, time } from './lib/format.js';
 import { useStream } from './lib/stream.js';
+import { OpenAction } from './ui/action.js';
 import { Banner, Dialog, Name, State } from './ui/parts.js';
 
 /** Path -> title, letter behind `g`, module. @type {Record<string, {title: string, key?: string, load: () => Promise<any>, nav?: string}>} */
@@ -198,6 +199,7 @@ function App() {
     <main class="main" id="content" tabindex="-1"><${Banners} server=${stream.figures?.server ?? overview.data?.server} path=${path} />
       ${allowed && html`<${Page} path=${path} me=${{ ...me, overview, stream }} />`}
       ${!me && meApi.error && !mustLogIn && html`<p class="lead">${meApi.error.message}</p>`}</main></div>
+    <${OpenAction} />
     ${help && html`<${Help} onClose=${() => setHelp(false)} keys=${keys} setKeys=${setKeys} />`}`;
 }
 

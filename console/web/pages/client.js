@@ -71,7 +71,7 @@ export function Page({ me }) {
   const id = params.get('id') ?? '';
   const api = useApi('client', { id }, { every: 1000 });
   const events = useApi('client/events', { id, before: params.get('before'), limit: 50 }, { every: params.has('before') ? 0 : 5000 });
-  const gone = api.error?.status === 404;
+  const gone = api.error?.status === 404 || api.error?.status === 410;
   const row = gone ? null : api.data?.connection ?? null;
   const rates = useRates(row, row ? row.publishes_received + row.deliveries_sent + row.idle_s + (api.data?.now_us ?? 0) : undefined);
   const store = me.overview.data?.store ?? 'DIR';

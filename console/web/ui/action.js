@@ -22,10 +22,23 @@ export const mayAct = (me) => Boolean(me?.actions && me.role === 'operator');
  * @param {() => void} [props.onDone]
  */
 export function Action({ me, label, small = false, danger = false, ...rest }) {
-  const [open, setOpen] = useState(false);
   if (!mayAct(me)) return null;
-  return html`<button type="button" class=${`button${small ? ' small' : ''}${danger ? ' danger' : ''}`} aria-haspopup="dialog" onClick=${() => setOpen(true)}>${label} …</button>
-    ${open && html`<${ActionDialog} ...${rest} label=${label} danger=${danger} onClose=${() => setOpen(false)} />`}`;
+  return html`<button type="button" class=${`button${small ? ' small' : ''}${danger ? ' danger' : ''}`} aria-haspopup="dialog" onClick=${() => chosen.set({ ...rest, label, danger })}>${label} …</button>`;
+}
+
+/** The action whose dialog is open. The shell shows it: what the button belongs to may be gone when it is done. */
+const chosen = {
+  /** @type {any} */ action: null,
+  /** @type {(action: any) => void} */ show: () => {},
+  /** @param {any} action */
+  set(action) { this.action = action; this.show(action); },
+};
+
+/** The dialog of an action, if one is open; once, in the shell. */
+export function OpenAction() {
+  const [action, setAction] = useState(chosen.action);
+  chosen.show = setAction;
+  return action && html`<${ActionDialog} ...${action} onClose=${() => chosen.set(null)} />`;
 }
 
 /** The effect as a sentence. @param {string} text */

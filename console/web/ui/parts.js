@@ -76,7 +76,10 @@ export function Dialog({ title, onClose, children, footer }) {
   useEffect(() => {
     before.current = document.activeElement;
     box.current?.showModal();
-    return () => { /** @type {any} */ (before.current)?.focus?.(); };
+    return () => {
+      const there = before.current?.isConnected ? before.current : document.querySelector('main h1');
+      /** @type {any} */ (there)?.focus();
+    };
   }, []);
   // Not for a press that began inside, as to select text.
   const outside = (/** @type {MouseEvent} */ event) => { if (event.target === box.current) onClose(); };

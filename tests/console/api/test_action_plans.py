@@ -120,11 +120,13 @@ def test_messages_are_published_again_and_deleted_with_their_effect_in_numbers(
         console.post("actions", {"action": "publish", "topic": "a/b", "log": "mqtt", "offset": 99}, 404)
         console.post("actions", {"action": "publish", "topic": "a/#", "value": ""}, 422)
         console.post("actions", {"action": "publish", "topic": "a/b"}, 400)
-        wait_for(lambda: console.get("topics/value", log="mqtt", topic="a/b")["is_retained"] is True)
+        wait_for(lambda: console.view.document("mqtt.retained", "a/b") is not None)
+        assert console.get("topics/value", log="mqtt", topic="a/b")["is_retained"] is True
         gone = console.post("actions", {"action": "delete_retained", "topic": "a/b"})
         assert gone["confirm"] == "a/b" and "with 4 bytes" in gone["text"]
         console.post("actions", {"action": "delete_retained", "topic": "a/b"}, 404)
-        wait_for(lambda: console.get("topics/value", log="mqtt", topic="a/b")["is_retained"] is False)
+        wait_for(lambda: console.view.document("mqtt.retained", "a/b") is None)
+        assert console.get("topics/value", log="mqtt", topic="a/b")["is_retained"] is False
 
 
 def test_client_is_watched_and_its_session_ended(server: MqttServer, tmp_path: Path) -> None:

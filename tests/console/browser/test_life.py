@@ -92,7 +92,7 @@ def test_page_recovers_when_the_console_of_a_server_is_killed(tmp_path: Path, br
     )
     with Running("serve", *words, cwd=tmp_path) as running:
         ready = running.wait_for_json(tmp_path / "ready.json")
-        host, _, port = ready["mqtt"].rpartition(":")
+        host, _, port = ready["fronts"]["mqtt"]["address"].rpartition(":")
         with PahoClient("stays", level=5) as client:
             assert client.connect((host, int(port))) == 0
             look = Browsing(browser, Served(f"http://{ready['console']}"), None)
