@@ -214,7 +214,7 @@ def test_tail_of_a_flood_answers_and_counts_what_it_leaves_out(tmp_path: Path, b
             finally:
                 ended.set()
                 thread.join()
-            # The newest record is there in the end, whatever was left out before.
+            # The newest record arrives, however many were left out before it.
             newest = f"{log.end_offset - 1:,}"
             until(page, f"document.querySelector('main tbody th')?.innerText === '{newest}'")
 
