@@ -49,7 +49,8 @@ class Watches:
         if len(self._by_link) >= CLIENT_COUNT:
             raise ValueError(f"{CLIENT_COUNT} clients are watched, which is the limit")
         self._by_link[link] = watch = _Watch(link, until_s)
-        link.__class__ = _watched_class(type(link))
+        kind: Any = type(link)
+        link.__class__ = _watched_class(kind)
         link.read_by(-1)
         self._loop.call_later(_STEP_S, self._step, link, watch)
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import pytest
 
@@ -177,10 +177,17 @@ class Faults:
             self._note(f"status {response.status}: {response.url}")
 
 
+class Served(Protocol):
+    """A console that serves, of a command or of a server."""
+
+    @property
+    def origin(self) -> str: ...
+
+
 class Browsing:
     """A context of a browser that has a session of a console."""
 
-    def __init__(self, browser: Any, console: Console, state: Any, **options: Any) -> None:
+    def __init__(self, browser: Any, console: Served, state: Any, **options: Any) -> None:
         self.origin = console.origin
         self.context = browser.new_context(storage_state=state, **options)
         self.context.set_default_timeout(WAIT_MS)

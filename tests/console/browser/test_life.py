@@ -95,7 +95,7 @@ def test_page_recovers_when_the_console_of_a_server_is_killed(tmp_path: Path, br
         host, _, port = ready["fronts"]["mqtt"]["address"].rpartition(":")
         with PahoClient("stays", level=5) as client:
             assert client.connect((host, int(port))) == 0
-            look = Browsing(browser, Served(f"http://{ready['console']}"), None)
+            look = Browsing(browser, OfServer(f"http://{ready['console']}"), None)
             page = look.open("/clients")
             page.locator("tbody tr", has_text="stays").wait_for()
             (console,) = children(running.process.pid)
@@ -109,8 +109,8 @@ def test_page_recovers_when_the_console_of_a_server_is_killed(tmp_path: Path, br
             look.close()
 
 
-class Served(NamedTuple):
-    """Address of the console of a server."""
+class OfServer(NamedTuple):
+    """Console of a server."""
 
     origin: str
 

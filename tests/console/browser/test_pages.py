@@ -37,9 +37,9 @@ def test_page_has_no_fault_in_either_theme_at_any_width(look: Browsing, name: st
         "axe_playwright_python.sync_playwright", reason="axe is in the extra test"
     )
     look.faults.allow(WITHOUT_A_PIPELINE)
-    path = PAGES[name]
+    path, page = PAGES[name], look.page
     for theme in ("light", "dark"):
-        page = look.open(f"{path}{'&' if '?' in path else '?'}theme={theme}")
+        look.open(f"{path}{'&' if '?' in path else '?'}theme={theme}")
         found = axe_module.Axe().run(page)
         wrong = [
             (one["id"], one["nodes"][0]["html"][:200], one["nodes"][0].get("failureSummary", "")[:300])
