@@ -8,7 +8,9 @@ SEEN_BY_SPARK := $(VENV)/.seen-by-spark
 PYTEST := $(BIN)/python -m pytest
 DEMO_MESSAGES ?= 100000
 KERNELS := $(wildcard timestone/kernel/*.pyx timestone/kernel/*.h mqtt_front/kernel/*.pyx mqtt_front/kernel/*.h)
-SIDE_BY_SIDE := --numprocesses auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
+# One more than processors: tests wait for disks, timers and other processes for half of their time.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(os.cpu_count() + 1, 4))')
+SIDE_BY_SIDE := --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder
 FAST := not spark and not slow and not crash and not faults
 PROSE := tests/house/test_plain_english.py tests/house/test_layout.py
 

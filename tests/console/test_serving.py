@@ -4,7 +4,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,13 +19,14 @@ from timestone_console.serving import listening_socket, run_console
 from timestone_console.sources import Sources
 
 
-@pytest.fixture
-def address(tmp_path: Path) -> Iterator[tuple[str, int]]:
-    fill(tmp_path / "data", 10)
-    config = ConsoleConfig(port=0, idle_s=0.2)
+@contextmanager
+def serving(path: Path, idle_s: float) -> Iterator[tuple[str, int]]:
+    """Serve a new store in `path` on a thread; the console ends by itself, `idle_s` after the last request."""
+    fill(path / "data", 10)
+    config = ConsoleConfig(port=0, idle_s=idle_s)
     listening = listening_socket(config)
     started = threading.Event()
-    with closing(view_store(tmp_path / "data")) as view:
+    with closing(view_store(path / "data")) as view:
         sources = Sources(
             view, config, Sessions(time.monotonic), server=ServerLink(view.path), tables=None, version="1"
         )
@@ -34,8 +35,14 @@ def address(tmp_path: Path) -> Iterator[tuple[str, int]]:
         thread.start()
         assert started.wait(60)
         yield listening.getsockname()
-        thread.join(60)  # the console ends by itself, as no request comes
+        thread.join(60)
         assert not thread.is_alive()
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> Iterator[tuple[str, int]]:
+    with serving(tmp_path, idle_s=0.2) as address:
+        yield address
 
 
 def exchanged(address: tuple[str, int], data: bytes, *, closes: bool = True) -> bytes:

@@ -51,6 +51,7 @@ def check_prometheus(port: int) -> None:
             assert evaluated.get("resultType") == "vector", place
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     shutil.which("prometheus") is None, reason="prometheus (Debian: prometheus) is not installed"
 )

@@ -148,6 +148,7 @@ def test_server_that_does_not_answer_is_an_error() -> None:
             one.flush()
 
 
+@pytest.mark.slow
 def test_silent_server_is_pinged_and_has_to_answer() -> None:
     heard = bytearray()
 

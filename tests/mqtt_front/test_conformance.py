@@ -85,6 +85,7 @@ def test_messages_of_one_publisher_keep_their_order_across_all_qos(server: MqttS
         assert received == list(range(60))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", [4, 5])
 def test_delivery_is_not_resent_on_the_same_connection(server: MqttServer, level: int) -> None:
     with connected(server, "slow", level) as client:
@@ -95,6 +96,7 @@ def test_delivery_is_not_resent_on_the_same_connection(server: MqttServer, level
         client.expect_silence()
 
 
+@pytest.mark.slow
 def test_a_session_with_little_time_is_kept_while_its_client_is_connected(server: MqttServer) -> None:
     short = Properties(session_expiry_interval=1)
     with connected(server, "short", clean=False, properties=short) as client:

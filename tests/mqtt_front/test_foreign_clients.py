@@ -326,6 +326,7 @@ def test_mosquitto_rr_gets_a_response(doors: Doors) -> None:
     assert answer.strip() == "because"
 
 
+@pytest.mark.slow
 @needs("paho_c_pub", "paho.mqtt.c-examples")
 @pytest.mark.parametrize("version", ["31", "311", "5"])
 def test_paho_for_c_publishes_and_subscribes(doors: Doors, version: str) -> None:

@@ -43,6 +43,7 @@ def test_burst_of_connections_is_accepted(server: MqttServer) -> None:
     wait_for(lambda: server.status()["connections"] == 0)
 
 
+@pytest.mark.slow
 def test_listener_continues_after_running_out_of_descriptors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -87,6 +88,7 @@ def test_connections_far_over_the_limit_are_closed_without_an_answer(
             client.close()
 
 
+@pytest.mark.slow
 def test_silent_connection_is_ended(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     with mqtt_server(tmp_path, connect_timeout_ms=300) as server, RawClient(server.address) as silent:

@@ -61,6 +61,7 @@ def test_file_is_replaced_once_and_an_append_in_between_is_kept(tmp_path: Path) 
     assert rows(tmp_path) == [2, 11]
 
 
+@pytest.mark.slow
 def test_delta_log_and_open_files_do_not_grow_with_commits_and_marks_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

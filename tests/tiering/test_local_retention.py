@@ -224,6 +224,7 @@ def test_a_pin_holds_records_in_the_bucket_and_not_on_the_disk(
         assert log.start_offset == 8
 
 
+@pytest.mark.slow
 def test_records_past_the_whole_retention_go_from_the_disk_while_the_bucket_is_away(
     place: ExpiringStore, faulty: FaultyBucket
 ) -> None:

@@ -281,6 +281,7 @@ def test_closed_store_returns_no_logs_and_may_be_closed_again(root: Path) -> Non
             call()
 
 
+@pytest.mark.slow
 def test_logs_created_while_the_store_closes_are_closed_or_refused(root: Path) -> None:
     kept, interval = sys.getswitchinterval(), 1e-6
     sys.setswitchinterval(interval)

@@ -238,6 +238,7 @@ def test_a_store_that_is_not_there_is_known_without_java_and_no_tables_are_made(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_tables_that_nothing_was_written_to_have_a_status(tmp_path: Path) -> None:
     empty_tables(tmp_path)
     done = timestone("pipeline", "status", cwd=tmp_path)

@@ -250,6 +250,7 @@ def test_follow_ends_at_the_place_it_was_given(growing: timestone.Log, tmp_path:
         assert (running.process.returncode, out.split()) == (0, [b"0", b"1", b"2"])
 
 
+@pytest.mark.slow
 def test_an_idle_follower_costs_next_to_nothing(growing: timestone.Log, tmp_path: Path) -> None:
     def is_idle() -> bool:
         before, began_s = wake_ups(running.process.pid), time.monotonic()

@@ -45,6 +45,7 @@ def test_totals_have_connections_that_ended() -> None:
     assert _totals(*looks)["publishes_received_per_s"] == 10.0
 
 
+@pytest.mark.slow
 def test_rates_are_printed_once_into_a_pipe(tmp_path: Path) -> None:
     with (
         controlled_server(tmp_path / "data") as server,

@@ -42,6 +42,7 @@ def test_messages_are_printed_as_they_arrive(port: str, tmp_path: Path) -> None:
         assert running.process.wait(60) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", ["311", "5"])
 def test_retained_messages_can_be_left_out(port: str, version: str) -> None:
     publish(port, Publish("kept", b"retained", 1, retain=True))
@@ -70,6 +71,7 @@ def test_json_has_topic_headers_and_value(port: str) -> None:
     assert ("user", "unit", "°C") in headers
 
 
+@pytest.mark.slow
 def test_session_is_kept_for_the_next_time(port: str) -> None:
     words = ("sub", "-p", port, "-i", "desk", "-c", "-q", "1", "-t", "away/#", "-W", "0.5")
     assert command(*words).stdout == ""

@@ -63,6 +63,7 @@ def test_a_pipe_gets_each_step_as_a_line() -> None:
     assert pipe.getvalue() == "starting\nworking\n"
 
 
+@pytest.mark.slow
 def test_a_terminal_gets_the_seconds_of_a_step_and_is_left_clean() -> None:
     terminal = Terminal()
     with Steps(stream=terminal) as steps:

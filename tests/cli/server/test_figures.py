@@ -70,6 +70,7 @@ def last_samples(directory: Path) -> list[Sample]:
     return list({one.started_us: one for one in found}.values())
 
 
+@pytest.mark.slow
 def test_final_counts_of_connections_and_of_samples_equal_what_clients_counted_over_restarts(
     tmp_path: Path,
 ) -> None:
@@ -104,6 +105,7 @@ def test_final_counts_of_connections_and_of_samples_equal_what_clients_counted_o
     assert refused.returncode != 0 and "are the server's own" in refused.stderr
 
 
+@pytest.mark.slow
 def test_mqtt_delivers_samples_and_events_to_who_asks_for_them_only(tmp_path: Path) -> None:
     running, address = serve(tmp_path, "--metrics-interval-ms", "100ms")
     with running:

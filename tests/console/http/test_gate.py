@@ -80,6 +80,7 @@ def test_post_needs_the_token_of_its_session(store: Path) -> None:
         console.get("overview", 401)
 
 
+@pytest.mark.slow
 def test_session_may_make_a_bounded_number_of_requests(store: Path) -> None:
     with Console(store) as console:
         statuses = {console.http.get("/api/v1/me").status_code for _ in range(200)}

@@ -65,6 +65,7 @@ def test_a_replay_begins_in_the_bucket(server: MqttServer) -> None:
         assert numbers(received) == list(range(first, COUNT))
 
 
+@pytest.mark.slow
 def test_a_bucket_that_is_away_delays_only_what_it_has(server: MqttServer, bucket: FaultyBucket) -> None:
     bucket.fail_at, bucket.stays_away = len(bucket.calls), True
     with (

@@ -152,6 +152,7 @@ def test_retain_handling_determines_the_initial_values(server: MqttServer) -> No
         assert brought == [0, 1, 0, 1]
 
 
+@pytest.mark.slow
 def test_changes_are_sent_while_connected_and_the_subscription_is_kept(tmp_path: Path) -> None:
     with mqtt_server(tmp_path, system_interval_s=10) as server:
         clock, broker = Clock(), server.front._broker

@@ -501,6 +501,7 @@ def test_kill_9_at_qos_2_delivers_no_message_to_two_sessions(tmp_path: Path) -> 
     server.kill()
 
 
+@pytest.mark.slow
 def test_group_skips_offsets_deleted_by_retention(tmp_path: Path) -> None:
     with mqtt_server(tmp_path) as server:
         log = server.store.log("mqtt")

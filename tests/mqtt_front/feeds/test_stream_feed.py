@@ -212,6 +212,7 @@ def test_replay_begins_again_after_unsubscribing(server: MqttServer) -> None:
         assert numbers(collect(10, client)[0]) == list(range(10))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", [4, 5])
 def test_first_delivery_reports_offsets_deleted_by_retention(
     tmp_path: Path, level: int, caplog: pytest.LogCaptureFixture
@@ -334,6 +335,7 @@ def test_queue_begins_at_the_requested_place_when_it_is_created(server: MqttServ
         one.expect_silence()
 
 
+@pytest.mark.slow
 def test_replay_skips_expired_records(server: MqttServer) -> None:
     with reader(server.address, "expiring") as client:
         for number, expiry_s in enumerate((1, None, 1000)):

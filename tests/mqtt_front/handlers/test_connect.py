@@ -175,6 +175,7 @@ def test_disconnect_may_change_the_expiry_unless_it_was_0(server: MqttServer) ->
     assert isinstance(answer, Disconnect) and answer.reason == 0x82 and not present
 
 
+@pytest.mark.slow
 def test_session_expires_after_its_interval(tmp_path: Path) -> None:
     with mqtt_server(tmp_path) as server:
         with RawClient(server.address, 5) as client:

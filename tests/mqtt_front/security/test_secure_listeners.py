@@ -272,6 +272,7 @@ def test_page_of_another_origin_is_refused_on_an_anonymous_listener(secured: Sec
     assert b" 101 " in request("websocket", "https://example.org"), "there it has to log in anyway"
 
 
+@pytest.mark.slow
 def test_slow_reader_over_tls_and_websocket_has_a_bounded_buffer(secured: Secured) -> None:
     """Far more than the sockets hold is published to a subscriber that reads only later; it misses nothing."""
     with secured.raw("tls", secured.context()) as slow, secured.raw("tls", secured.context()) as fast:

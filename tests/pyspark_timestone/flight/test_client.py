@@ -5,6 +5,7 @@ import pyarrow as pa
 import pytest
 
 from pyspark_timestone.errors import DataLoss
+from pyspark_timestone.flight import client
 from pyspark_timestone.flight.client import Ends, FlightTask, ServerUnavailable, ends, records, tasks
 from pyspark_timestone.flight.options import FlightOptions
 from tests.support.flight_server import RunningFlight, flight_server
@@ -69,7 +70,10 @@ def test_task_continues_when_the_server_comes_back(tmp_path: Path) -> None:
     assert values == [b"%06d" % number * 10 for number in range(20_000)]
 
 
-def test_deleted_offsets_are_data_loss_and_unknown_logs_are_named(tmp_path: Path) -> None:
+def test_deleted_offsets_are_data_loss_and_unknown_logs_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "_RETRIES", 1)
     with flight_server(tmp_path) as server:
         with pytest.raises(DataLoss, match="out of range"):
             tasks(options(server), {"t": (5, 9)})

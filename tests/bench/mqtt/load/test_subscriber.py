@@ -55,6 +55,7 @@ def test_every_message_is_found_however_the_stream_is_cut(piece: int) -> None:
         assert one.delivery_check.to_json(30) == {"received": 30, "lost": 0, "duplicates": 0, "reordered": 0}
 
 
+@pytest.mark.slow
 def test_each_message_at_qos_1_is_acknowledged_by_its_id() -> None:
     template = MQTT.delivery("t", 100, 1)
     with connected() as (ours, theirs):
