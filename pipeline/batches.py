@@ -16,7 +16,7 @@ from pyspark.sql import functions as f
 from pyspark_timestone.offsets import LogPartition, SourceOffset
 
 from .checkpoint import BatchSpan, batch_span
-from .clean import DUPLICATE, SEEN_AT, good, parse, rejected, without_repetitions
+from .clean import DUPLICATE, SEEN_AT, parse, with_table, without_repetitions
 from .config import PipelineConfig
 from .data_file import DataFile
 from .errors import Busy, Conflict
@@ -191,22 +191,9 @@ class Batches:
             messages = self._judged(frames, batch, batch.bronze, frames.read(tables.bronze, batch.bronze))
         else:
             return
-        messages = messages.persist()
-        try:
-            if not batch.done(tables.clean):
-                frames.write(tables.clean, good(messages), work)
-            if batch.bronze is None or _rows(work.of(tables.clean)) < _rows(batch.bronze):
-                self._rejects(frames, batch, rejected(messages), work)
-        finally:
-            messages.unpersist()
-
-    def _rejects(self, frames: Frames, batch: _Batch, rejects: DataFrame, work: Work) -> None:
-        for table, chosen in (
-            (self._tables.dead_letters, f.col("problem") != DUPLICATE),
-            (self._tables.duplicates, f.col("problem") == DUPLICATE),
-        ):
-            if not batch.done(table):
-                frames.write(table, rejects.where(chosen), work)
+        left = [one for one in (tables.clean, tables.dead_letters, tables.duplicates) if not batch.done(one)]
+        if left:
+            frames.write_each(left, with_table(messages, tables), work)
 
     def _judged(
         self, frames: Frames, batch: _Batch, files: Sequence[DataFile], records: DataFrame
@@ -305,7 +292,3 @@ def _between(time: str, since_us: int | None, until_us: int) -> Column:
     moment = f.unix_micros(time)
     before = moment < until_us
     return before if since_us is None else (moment >= since_us) & before
-
-
-def _rows(files: Sequence[DataFile]) -> int:
-    return sum(one.rows for one in files)

@@ -14,6 +14,8 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapType, StructType
 
 from .config import MessageConfig
+from .data_file import TABLE
+from .tables import Tables
 
 DUPLICATE = "a repetition"
 """Value of `problem` for a repeated message."""
@@ -71,6 +73,17 @@ def good(messages: DataFrame) -> DataFrame:
 def rejected(messages: DataFrame) -> DataFrame:
     """Return the invalid and repeated messages: their origin, bytes and reason."""
     return messages.where(f.col("problem").isNotNull())
+
+
+def with_table(messages: DataFrame, tables: Tables) -> DataFrame:
+    """Return all `messages` with the column TABLE: the table of each, by its problem."""
+    problem = f.col("problem")
+    name = (
+        f.when(problem.isNull(), tables.clean.name)
+        .when(problem == DUPLICATE, tables.duplicates.name)
+        .otherwise(tables.dead_letters.name)
+    )
+    return messages.withColumn(TABLE, name)
 
 
 def without_repetitions(

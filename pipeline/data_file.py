@@ -23,10 +23,20 @@ from .location import Location
 _ROWS = 131_072
 _GROUP_BYTES = 64 << 20
 """Maximum size of a row group, which is held in memory."""
-DESCRIBED = "path string, day string, row_count bigint, size_bytes bigint, bounds string"
+DESCRIBED = "table string, path string, day string, row_count bigint, size_bytes bigint, bounds string"
 _DESCRIBED = pa.schema(
-    {"path": "string", "day": "string", "row_count": "int64", "size_bytes": "int64", "bounds": "string"}
+    {
+        "table": "string",
+        "path": "string",
+        "day": "string",
+        "row_count": "int64",
+        "size_bytes": "int64",
+        "bounds": "string",
+    }
 )
+TABLE = "table of the row"
+"""Column that names the table of a row, where rows of several tables are written together. Blanks: no field of a
+message can have this name."""
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -80,35 +90,41 @@ def naming(path: str | Path) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Place and form of the files that a task writes."""
+    """Place and form of the files of a table that a task writes."""
 
+    table: str
     location: Location
     options: Mapping[str, str] = field(repr=False)
     prefix: str
     """Begin of the names: the number of the batch."""
     partition: str | None
     bounds: tuple[str, ...]
+    columns: tuple[str, ...] = ()
+    """Its columns, where rows of several tables are written together."""
 
 
-def writer(target: Target) -> Callable[[Batches], Batches]:
-    """Return a function that writes rows as one file a partition, durably, and returns their descriptions."""
+def writer(*targets: Target) -> Callable[[Batches], Batches]:
+    """Return a function that writes rows as one file a table and partition, durably, and returns their descriptions.
+    Rows with the column TABLE go to the target of that name, if there is one, rows without it to the only target."""
 
     def write(batches: Batches) -> Batches:
-        files: dict[str | None, _OpenFile] = {}
+        files: dict[tuple[str, str | None], _OpenFile] = {}
         for batch in batches:
-            for value, rows in _parts(batch, target.partition):
-                if value not in files:
-                    files[value] = _OpenFile(target, value, rows.schema)
-                files[value].write(rows)
+            for target in targets:
+                for value, rows in _parts(_rows_of(batch, target), target.partition):
+                    key = target.table, value
+                    if key not in files:
+                        files[key] = _OpenFile(target, value, rows.schema)
+                    files[key].write(rows)
         yield pa.RecordBatch.from_pylist([one.close() for one in files.values()], schema=_DESCRIBED)
 
     return write
 
 
-def described(table: str, row: Mapping[str, Any]) -> DataFile:
+def described(row: Mapping[str, Any]) -> DataFile:
     """Return the file of a description."""
     bounds = {name: (low, high) for name, (low, high) in json.loads(row["bounds"]).items()}
-    return DataFile(table, row["path"], row["row_count"], row["size_bytes"], bounds, row["day"])
+    return DataFile(row["table"], row["path"], row["row_count"], row["size_bytes"], bounds, row["day"])
 
 
 def reader(
@@ -165,6 +181,7 @@ class _OpenFile:
             flush((folder / self.path).parent)
             flush(folder)
         return {
+            "table": self._target.table,
             "path": self.path,
             "day": self._value,
             "row_count": self._about[0].num_rows,
@@ -176,6 +193,12 @@ class _OpenFile:
         if self._gathered:
             self._writer.write_table(pa.Table.from_batches(self._gathered))
             self._gathered, self._row_count, self._size_bytes = [], 0, 0
+
+
+def _rows_of(batch: pa.RecordBatch, target: Target) -> pa.RecordBatch:
+    if TABLE not in batch.schema.names:
+        return batch
+    return batch.filter(pc.equal(batch.column(TABLE), target.table)).select(target.columns)
 
 
 def _parts(batch: pa.RecordBatch, partition: str | None) -> Iterator[tuple[str | None, pa.RecordBatch]]:

@@ -1,6 +1,7 @@
 """Reading data files as Spark's frames, and writing frames as data files."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property, reduce
 from typing import TypeAlias
 
@@ -12,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from pyspark_timestone.offsets import LogPartition, SourceOffset
 
-from .data_file import DESCRIBED, DataFile, described, reader, writer
+from .data_file import DESCRIBED, TABLE, DataFile, Target, described, reader, writer
 from .tables import Table
 from .warehouse import Warehouse, Work
 
@@ -26,6 +27,9 @@ SETTINGS = {
     # A cached frame, too, gets as few partitions as its rows need. Otherwise a cluster, whose default is 200, would
     # write so many files for each batch.
     "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
+    # For each row that it sends to Python, Spark adds up the bytes of the batch so far. For a column of lists, that
+    # takes longer the more rows the batch has: with ten thousand, the default, most of the time of writing bronze.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
 }
 
 
@@ -94,8 +98,24 @@ class Frames:
         name of the table."""
         self._step(step or table.name)
         chosen = rows.select(*[f.col(one.name).cast(one.dataType) for one in _schema(table)])
-        written = chosen.mapInArrow(writer(work.target(table)), DESCRIBED).collect()
-        return work.collect([described(table.name, one.asDict()) for one in written])
+        return self._written(chosen, [work.target(table)], work)
+
+    def write_each(self, tables: Sequence[Table], rows: DataFrame, work: Work) -> list[DataFile]:
+        """Write each row as one of the table that its column TABLE names; rows of other tables are left out. One pass,
+        so nothing is computed twice or kept."""
+        self._step(", ".join(one.name for one in tables))
+        schemas = [_schema(one) for one in tables]
+        types = {one.name: one.dataType for schema in schemas for one in schema}
+        chosen = rows.select(TABLE, *[f.col(name).cast(kind).alias(name) for name, kind in types.items()])
+        targets = [
+            replace(work.target(table), columns=tuple(schema.names))
+            for table, schema in zip(tables, schemas, strict=True)
+        ]
+        return self._written(chosen, targets, work)
+
+    def _written(self, rows: DataFrame, targets: Sequence[Target], work: Work) -> list[DataFile]:
+        written = rows.mapInArrow(writer(*targets), DESCRIBED).collect()
+        return work.collect([described(one.asDict()) for one in written])
 
     @cached_property
     def _tasks(self) -> int:

@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from .backfill import Span, backfill
-from .clean import DUPLICATE, SEEN_AT, good, parse, rejected, without_repetitions
+from .clean import SEEN_AT, parse, with_table, without_repetitions
 from .config import PipelineConfig
 from .data_file import DataFile
 from .errors import Conflict
@@ -180,10 +180,8 @@ class _Reprocess:
                 both = there[0].select(*RECORD).unionByName(there[1].select(*RECORD))
                 records = records.join(both, list(RECORD), "left_anti")
         messages = self._judged(frames, records, parsed)
-        frames.write(tables.clean, good(messages), work)
-        rejects = rejected(messages)
-        frames.write(tables.dead_letters, rejects.where(f.col("problem") != DUPLICATE), work)
-        frames.write(tables.duplicates, rejects.where(f.col("problem") == DUPLICATE), work)
+        into = (tables.clean, tables.dead_letters, tables.duplicates)
+        frames.write_each(into, with_table(messages, tables), work)
         return moved
 
     def _write_late(self, frames: Frames, fresh: DataFrame, work: Work) -> None:

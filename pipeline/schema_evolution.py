@@ -63,10 +63,10 @@ def _rewrite(snapshot: Snapshot, schema: Schema, work: Work) -> None:
     for one in snapshot.files():
         # The number in the name is that of the batch, which may be an interrupted one.
         prefix = f"{one.number:012}-" if one.number else ""
-        write = writer(Target(location, options, prefix, table.partition_column, table.bounds))
+        write = writer(Target(table.name, location, options, prefix, table.partition_column, table.bounds))
         rows = read(iter([pa.RecordBatch.from_pylist([{"path": one.path, "value": one.value}])]))
         for batch in write(rows):
-            work.collect([described(table.name, row) for row in batch.to_pylist()])
+            work.collect([described(row) for row in batch.to_pylist()])
     work.replace_all(snapshot, schema)
 
 

@@ -18,6 +18,8 @@ from .frames import Frames, Step, in_silence
 from .warehouse import STREAM, Commit, Warehouse, open_tables
 
 _LOOK_S = 1
+_LEAST_RECORDS = 50_000
+"""Records of a task: reading and writing them takes as long as starting one, and each task writes a file."""
 
 
 def session_of(config: PipelineConfig, *, scans: bool = True) -> SparkSession:
@@ -90,6 +92,7 @@ def _records(config: PipelineConfig, spark: SparkSession, warehouse: Warehouse) 
     options: dict[str, str] = {
         "startingOffsets": source.starting,
         "maxOffsetsPerTrigger": str(source.records_per_batch),
+        "maxRecordsPerPartition": str(_records_per_task(source.records_per_batch, spark)),
         "failOnDataLoss": str(source.fail_on_data_loss).lower(),
     }
     if source.logs:
@@ -102,6 +105,11 @@ def _records(config: PipelineConfig, spark: SparkSession, warehouse: Warehouse) 
         # The checkpoint is gone and the tables are not. Read everything; records that the tables have are left out.
         options["startingOffsets"] = "earliest"
     return spark.readStream.format("timestone").options(**options).load(source.path)
+
+
+def _records_per_task(records_per_batch: int, spark: SparkSession) -> int:
+    """Return how many records make a task of their own: a full batch occupies every core, and a small one few."""
+    return max(_LEAST_RECORDS, -(-records_per_batch // spark.sparkContext.defaultParallelism))
 
 
 def _told(error: Exception) -> PipelineError:

@@ -211,7 +211,9 @@ class Work:
     def target(self, table: Table) -> Target:
         """Return what a task has to know to write files of `table`."""
         location = self._warehouse.root.child(table.name)
-        return Target(location, location.options(), self._prefix, table.partition_column, table.bounds)
+        return Target(
+            table.name, location, location.options(), self._prefix, table.partition_column, table.bounds
+        )
 
     def collect(self, files: list[DataFile]) -> list[DataFile]:
         """Note files that were written."""
@@ -257,7 +259,7 @@ class Work:
             [("batch", pa.int64()), ("committed_at", pa.timestamp("us", "UTC")), ("progress", pa.string())]
         )
         (written,) = writer(self.target(table))(iter([pa.RecordBatch.from_pylist([row], schema=schema)]))
-        self.collect([described(table.name, one) for one in written.to_pylist()])
+        self.collect([described(one) for one in written.to_pylist()])
         self.commit(state.of(table), marks, state.of(table).files())
 
     def discard(self, table: Table | None = None) -> None:

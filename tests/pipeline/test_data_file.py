@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from timestone_pipeline.data_file import DataFile, Target, described, naming, reader, writer
+from timestone_pipeline.data_file import TABLE, DataFile, Target, described, naming, reader, writer
 from timestone_pipeline.errors import DataFileFailed, InvalidConfig
 from timestone_pipeline.location import Location
 
@@ -20,9 +20,9 @@ def test_file_is_described_as_it_was_written(tmp_path: Path) -> None:
     batch = pa.RecordBatch.from_pydict(
         {"ts": times, "seq": list(range(6)), "day": [times[0].date()] * 6}, schema=SCHEMA
     )
-    target = Target(Location(str(tmp_path)), {}, "000000000012-", "day", ("ts", "not there"))
+    target = Target("clean", Location(str(tmp_path)), {}, "000000000012-", "day", ("ts", "not there"))
     (written,) = writer(target)(iter([batch.slice(0, 3), batch.slice(3), batch.slice(0, 0)]))
-    (found,) = (described("clean", row) for row in written.to_pylist())
+    (found,) = (described(row) for row in written.to_pylist())
     low, high = (int(times[place].timestamp() * 1_000_000) for place in (1, 3))
     assert found.bounds == {"ts": (low, high)}
     assert (found.table, found.rows, found.bytes) == ("clean", 6, (tmp_path / found.path).stat().st_size)
@@ -38,7 +38,7 @@ def test_file_is_described_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_each_value_of_the_partition_has_its_file_and_no_rows_have_none(tmp_path: Path) -> None:
-    target = Target(Location(str(tmp_path)), {}, "", "minutes", ())
+    target = Target("clean", Location(str(tmp_path)), {}, "", "minutes", ())
     batch = pa.RecordBatch.from_pydict({"x": [1, 2, 3], "minutes": [1, 5, 1]})
     (written,) = writer(target)(iter([batch]))
     found = {
@@ -48,6 +48,23 @@ def test_each_value_of_the_partition_has_its_file_and_no_rows_have_none(tmp_path
     assert found == {"1": [1, 3], "5": [2]}
     (nothing,) = writer(target)(iter([batch.slice(0, 0)]))
     assert nothing.num_rows == 0
+
+
+def test_rows_of_several_tables_become_files_of_each_and_others_are_left_out(tmp_path: Path) -> None:
+    names = ["a", "b", "a", "c", None]
+    targets = [
+        Target("a", Location(str(tmp_path / "a")), {}, "", "minutes", (), ("x", "minutes")),
+        Target("b", Location(str(tmp_path / "b")), {}, "", None, (), ("y",)),
+    ]
+    batch = pa.RecordBatch.from_pydict(
+        {TABLE: names, "x": [1, 2, 3, 4, 5], "y": [*"pqrst"], "minutes": [1] * 5}
+    )
+    (written,) = writer(*targets)(iter([batch]))
+    found = {
+        row["table"]: pq.read_table(tmp_path / row["table"] / row["path"], partitioning=None).to_pydict()
+        for row in written.to_pylist()
+    }
+    assert found == {"a": {"x": [1, 3]}, "b": {"y": ["q"]}}
 
 
 def test_missing_bounds_are_reported_with_the_next_step() -> None:

@@ -114,11 +114,15 @@ def test_steps_name_the_tables_and_what_windows_cost(spark: SparkSession, tmp_pa
     batch = "batch 1 of 1,801 records: "
     assert steps[0].startswith("looking for new records in ")
     assert [one.removeprefix(batch) for one in steps if one.startswith(batch)] == [
-        "bronze", "clean", "dead_letters", "duplicates", "windows", "last",
+        "bronze", "clean, dead_letters, duplicates", "windows", "last",
     ]  # fmt: skip
     steps.clear()
     assert again(plant, everything=True, step=steps.append) is not None
     again_steps = [one.removeprefix("reprocessing 1,801 records: ") for one in steps]
-    assert again_steps[:3] == ["other rows of clean", "other rows of dead_letters", "clean"]
+    assert again_steps[:3] == [
+        "other rows of clean",
+        "other rows of dead_letters",
+        "clean, dead_letters, duplicates",
+    ]
     assert len(set(steps)) == len(steps), "no step is named twice"
     assert "windows of 1, 5, 15 min from 1,800 messages: up to 5,400 rows, one a device and window" in steps

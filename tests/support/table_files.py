@@ -38,4 +38,4 @@ def write(work: Work, table: Table, rows: pa.Table, partition: str | None = None
     written = [
         one for batch in writer(work.target(table))(iter(rows.to_batches())) for one in batch.to_pylist()
     ]
-    return work.collect([described(table.name, one) for one in written])
+    return work.collect([described(one) for one in written])
