@@ -34,7 +34,7 @@ def _server_module() -> Any:
     """Return the module of the server. Raises MissingExtra, a ValueError."""
     # gRPC writes a line to standard error whenever the server starts a program, for which nothing follows from it.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
-    return load("flight_front.server", extra="flight", what="a Flight listener")
+    return load("flight_front.server", extra="flight", what="a Flight listener", in_package=False)
 
 
 class FlightFront:

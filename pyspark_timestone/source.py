@@ -113,9 +113,11 @@ class DefaultSource(DataSource):
     def writer(self, schema: "StructType", overwrite: bool) -> DataSourceWriter:
         """Return the writer for `df.write`. Raises InvalidOption, SchemaMismatch."""
         from pyspark_timestone.errors import InvalidOption
+        from pyspark_timestone.flight.options import refuse_write
         from pyspark_timestone.writing.sink import TimestoneWriter
         from pyspark_timestone.writing.sink_options import check_columns, sink_options
 
+        refuse_write(self.options)
         if overwrite:
             raise InvalidOption("invalid mode: expected append, got overwrite: a log can only be appended to")
         options = sink_options(self.options, streaming=False)
@@ -125,9 +127,11 @@ class DefaultSource(DataSource):
     def streamWriter(self, schema: "StructType", overwrite: bool) -> DataSourceStreamWriter:
         """Return the writer for `df.writeStream`. Raises InvalidOption, SchemaMismatch."""
         from pyspark_timestone.errors import InvalidOption
+        from pyspark_timestone.flight.options import refuse_write
         from pyspark_timestone.jvm.requirements import ARROW_STREAM_SINK_SPARK, spark_version
         from pyspark_timestone.writing.sink_options import check_columns, sink_options
 
+        refuse_write(self.options)
         if overwrite:
             raise InvalidOption(
                 "invalid outputMode: expected append, got complete: a log can only be appended to"

@@ -27,6 +27,7 @@ from ..errors import BenchmarkError
 from ..options import POSITIVE, directory_option, json_option, progress_line, quick_option, repeat_option
 from ..report import print_report
 from ..working_directory import working_directory
+from .latency import follower_s, puback_s, reading
 
 _MIB = 1024 * 1024
 _LOG = "telemetry"
@@ -34,6 +35,7 @@ _TOPIC = "plant/temperature"
 _READY_WITHIN_S = 30.0
 _MQTT_SHARE = 16
 """MQTT moves a record a packet: it gets this part of the volume, and its rate is compared."""
+_PUBACKS = ("puback", "puback beside a flight reader", "puback beside a reader of bare")
 _AHEAD = 8
 """Batches of a DoPut that are sent before the first answer is read."""
 
@@ -83,6 +85,7 @@ def command(
                     size_bytes = run()
                     if number:
                         taken[kind].append(size_bytes / (time.perf_counter() - began) / 1e6)
+            latencies = _latencies(server, bare, load, repeat, quick=quick)
     progress("")
     rates = {kind: statistics.median(found) for kind, found in taken.items()}
     ratios = {
@@ -92,14 +95,40 @@ def command(
         for what in ("read", "append")
         for kind in ("bare", "library", "mqtt")
     }
-    result = {"megabytes_per_s": rates, "flight_divided_by": ratios, "record_bytes": record_bytes}
-    print_report("flight", result, environment, _lines(rates, ratios), as_json=as_json)
+    result = {
+        "megabytes_per_s": rates,
+        "flight_divided_by": ratios,
+        "latency_us": latencies,
+        "record_bytes": record_bytes,
+    }
+    print_report("flight", result, environment, _lines(rates, ratios, latencies), as_json=as_json)
 
 
-def _lines(rates: Mapping[str, float], ratios: Mapping[str, float]) -> Iterator[str]:
+def _latencies(
+    server: Mapping[str, str], bare: str, load: Load, repeat: int, *, quick: bool
+) -> dict[str, float]:
+    """Return medians in microseconds. Those of MQTT in turn."""
+    count = 100 if quick else 2000
+    end = load.batch_records * load.batch_count
+    taken: dict[str, list[float]] = {name: [] for name in _PUBACKS}
+    for _ in range(repeat):
+        taken[_PUBACKS[0]].append(puback_s(server["mqtt"], count))
+        with reading(server["flight"], json.dumps({"log": _LOG, "to": end})):
+            taken[_PUBACKS[1]].append(puback_s(server["mqtt"], count))
+        with reading(bare, str(load.batch_count)):
+            taken[_PUBACKS[2]].append(puback_s(server["mqtt"], count))
+    found = {name: 1e6 * statistics.median(some) for name, some in taken.items()}
+    return {"append to follower": 1e6 * follower_s(server["flight"], _LOG, count // 4), **found}
+
+
+def _lines(
+    rates: Mapping[str, float], ratios: Mapping[str, float], latencies: Mapping[str, float]
+) -> Iterator[str]:
     for kind, rate in rates.items():
         ratio = ratios.get(kind)
         yield f"{kind:16} {rate:8,.0f} MB/s" + ("" if ratio is None else f"   flight / this = {ratio:.2f}")
+    for name, latency_us in latencies.items():
+        yield f"{name:34} {latency_us:8,.0f} µs p50"
 
 
 def _kinds(library: Log, server: Mapping[str, Any], bare: str, load: Load) -> dict[str, Callable[[], int]]:

@@ -20,6 +20,29 @@ OPTIONS = (
     OPTION, "flightUser", "flightPasswordFile", "flightCaFile", "subscribe", "topics", "startingOffsets",
     "endingOffsets", "columns",
 )  # fmt: skip
+_DECODE = "decode the column value in the query, as with from_json(value, schema)"
+_PROGRESS = "the checkpoint of a query has its progress"
+_ALL_THERE_IS = "each batch reads all there is"
+_OFFSETS = "give offsets; the action offset-at of the server returns the one of a time"
+INSTEAD = {
+    "path": "flight names the server in its place",
+    "tail": "flight names the server in its place",
+    "payload": _DECODE, "payloadSchema": _DECODE, "payloadMessage": _DECODE, "badRecords": _DECODE, "dlqPath": _DECODE,
+    "group": _PROGRESS, "pinMaxAge": _PROGRESS, "pinMaxBytes": _PROGRESS,
+    "maxOffsetsPerTrigger": _ALL_THERE_IS, "maxBytesPerTrigger": _ALL_THERE_IS,
+    "minOffsetsPerTrigger": _ALL_THERE_IS, "maxTriggerDelay": _ALL_THERE_IS,
+    "subscribePattern": "name the logs with subscribe",
+    "assign": "name the logs with subscribe; their partition 0 is read",
+    "startingTimestamp": _OFFSETS, "startingOffsetsByTimestamp": _OFFSETS,
+    "startingOffsetsByTimestampStrategy": _OFFSETS, "endingTimestamp": _OFFSETS, "endingOffsetsByTimestamp": _OFFSETS,
+    "offsetRanges": "give startingOffsets and endingOffsets",
+    "minPartitions": "the tasks are the endpoints of the server",
+    "maxRecordsPerPartition": "the tasks are the endpoints of the server",
+    "failOnDataLoss": "records that are gone end the query",
+    "includeHeaders": "name the columns with columns",
+    "layout": "select the columns in the query",
+}  # fmt: skip
+"""Options of a read of files that one over Arrow Flight has not, and what to do instead."""
 _WORDS = {"startingOffsets": ("earliest", "latest"), "endingOffsets": ("latest",)}
 
 
@@ -51,8 +74,21 @@ def is_remote(given: Mapping[str, str]) -> bool:
     return any(name.lower() == OPTION for name in given)
 
 
+def refuse_write(given: Mapping[str, str]) -> None:
+    """Raise InvalidOption for a write to a server on another machine."""
+    if is_remote(given):
+        raise InvalidOption(
+            "unsupported option 'flight' for a write: append with a client of Arrow Flight in foreachBatch or "
+            "foreachPartition, as in docs/flight.md"
+        )
+
+
 def flight_options(given: Mapping[str, str], *, streaming: bool) -> FlightOptions:
     """Check `given`, ignoring the case of names. Raises InvalidOption, which names the option to change."""
+    for name in given:
+        instead = next((INSTEAD[one] for one in INSTEAD if one.lower() == name.lower()), None)
+        if instead is not None:
+            raise InvalidOption(f"unsupported option {name!r} beside flight: {instead}")
     # Filters that the JVM hands over may prune; Spark applies them again, so leaving them out is correct.
     texts = OptionText(
         {name: text for name, text in given.items() if name.lower() != PUSHED.lower()}, OPTIONS

@@ -19,3 +19,5 @@ def test_missing_library_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch
         MissingExtra, match=r"this needs the library 'no_such_library': pip install '.\[some\]' in a clone"
     ):
         load("no_such_library", extra="some", what="this")
+    with pytest.raises(MissingExtra, match=r"in a clone; for a Debian package with it, see EXTRAS"):
+        load("no_such_library", extra="some", what="this", in_package=False)

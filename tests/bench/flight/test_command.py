@@ -15,3 +15,4 @@ def test_flight_is_measured_beside_library_mqtt_and_a_bare_server(capsys: pytest
     assert list(result["megabytes_per_s"]) == KINDS
     assert min(result["megabytes_per_s"].values()) > 0
     assert set(result["flight_divided_by"]) == {one for one in KINDS if not one.endswith("flight")}
+    assert len(result["latency_us"]) == 4 and min(result["latency_us"].values()) > 0

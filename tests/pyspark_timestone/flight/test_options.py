@@ -3,7 +3,15 @@ from pathlib import Path
 import pytest
 
 from pyspark_timestone.errors import InvalidOption
-from pyspark_timestone.flight.options import FlightOptions, flight_options, is_remote
+from pyspark_timestone.flight.options import (
+    INSTEAD,
+    OPTIONS,
+    FlightOptions,
+    flight_options,
+    is_remote,
+    refuse_write,
+)
+from pyspark_timestone.options.read_options import OPTIONS as OPTIONS_OF_FILES
 
 GIVEN = {"flight": "host:8815", "subscribe": "a, b"}
 
@@ -36,7 +44,10 @@ def test_options_have_defaults_and_files_are_read(tmp_path: Path) -> None:
         ({"endingOffsets": '{"a": 1}'}, "invalid endingOffsets"),
         ({"columns": "payload"}, "invalid columns"),
         ({"flightCaFile": "/missing"}, "invalid flightCaFile: /missing: No such file"),
-        ({"path": "data"}, "path"),
+        ({"path": "data"}, "unsupported option 'path' beside flight: flight names the server"),
+        ({"PAYLOAD": "json"}, "unsupported option 'PAYLOAD' beside flight: decode the column value"),
+        ({"group": "g"}, "unsupported option 'group' beside flight: the checkpoint"),
+        ({"colums": "offset"}, "colums"),
     ],
 )
 def test_invalid_option_is_named(wrong: dict[str, str], error: str) -> None:
@@ -47,3 +58,16 @@ def test_invalid_option_is_named(wrong: dict[str, str], error: str) -> None:
 def test_end_is_refused_for_a_stream() -> None:
     with pytest.raises(InvalidOption, match="endingOffsets is for batches"):
         flight_options({**GIVEN, "endingOffsets": "latest"}, streaming=True)
+
+
+def test_every_option_of_a_read_of_files_is_served_or_says_what_to_do_instead() -> None:
+    assert set(OPTIONS_OF_FILES) - set(OPTIONS) == set(INSTEAD)
+
+
+def test_write_is_refused_in_one_line() -> None:
+    refuse_write({"path": "data", "log": "t"})
+    with pytest.raises(
+        InvalidOption, match=r"unsupported option 'flight' for a write: append with a client"
+    ) as refused:
+        refuse_write({"flight": "host:8815", "log": "t"})
+    assert "\n" not in str(refused.value)
