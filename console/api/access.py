@@ -30,6 +30,8 @@ class Me(msgspec.Struct, frozen=True, kw_only=True):
     can_login: bool
     """Whether users have passwords here; otherwise only the key that the command prints."""
     may_read_all: bool
+    has_pipeline: bool
+    """Whether the console shows the tables of a pipeline."""
 
 
 def me(sources: Sources, session: Session, query: NoQuery) -> Me:
@@ -47,6 +49,7 @@ def me_of(sources: Sources, session: Session) -> Me:
         actions=sources.config.actions,
         can_login=bool(sources.config.users),
         may_read_all=session.all_payloads,
+        has_pipeline=sources.tables is not None,
     )
 
 

@@ -179,7 +179,7 @@ function App() {
   const meApi = useApi('me', {}, { every: 60_000 });
   const me = meApi.data;
   if (me?.token) session.token = me.token;
-  const allowed = me && me.role !== 'nobody';
+  const allowed = me && me.role !== 'none';
   const overview = useApi(allowed && path !== '/login' ? 'overview' : null, {}, { every: 5000 });
   const stream = useStream(allowed && path !== '/login' ? streamOf(path, params) : null);
   applyTheme(params);

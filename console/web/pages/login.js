@@ -40,5 +40,5 @@ export function Page({ me }) {
           <label>Password <input class="input" name="password" type="password" autocomplete="current-password" required /></label>
           <button class="button primary" disabled=${busy}>${busy ? 'Logging in …' : 'Log in'}</button></form>`}
       ${problem && html`<p class="state bad" role="alert">${problem}</p>`}</div></section>`}
-    ${me && me.role !== 'nobody' && html`<p class="small muted section"><a href=${href('/')}>Continue without a login</a></p>`}`;
+    ${me && me.role !== 'none' && html`<p class="small muted section"><a href=${href('/')}>Continue without a login</a></p>`}`;
 }

@@ -2,10 +2,11 @@
 import { html, useEffect, useState } from '../lib/html.js';
 import { useApi } from '../lib/api.js';
 import { changed, go, href, useRoute } from '../lib/router.js';
-import { bytes, count, duration, latency, rate, share, short, time } from '../lib/format.js';
+import { bytes, count, duration, latency, rate, share, short, time, visible } from '../lib/format.js';
 import { Chart, newest } from '../ui/chart.js';
 import { Loaded, Meter, Name, PageHead, Segmented, State, Time } from '../ui/parts.js';
 import { Table } from '../ui/table.js';
+import { keyOf } from './pipeline.js';
 import { catchUp, sinceWhen } from './readers.js';
 
 export const SPANS = /** @type {[string, number, string][]} */ ([['15m', 900, '15 min'], ['1h', 3600, '1 h'], ['6h', 21600, '6 h'], ['1d', 86400, '24 h'], ['7d', 604800, '7 d'], ['30d', 2592000, '30 d']]);
@@ -141,6 +142,18 @@ function Behind() {
       ]} />`}<//></section>`;
 }
 
+function DeadLetters() {
+  const api = useApi('pipeline/dead-letters', { limit: 3 }, { every: 15_000 });
+  const total = Object.values(api.data?.reasons ?? {}).reduce((/** @type {number} */ sum, /** @type {any} */ one) => sum + one, 0);
+  return html`<section class="card" aria-labelledby="dead"><header><h2 id="dead">Dead letters of the pipeline</h2>${total > 0 && html`<span class="muted small">${count(total)} messages that could not be parsed</span>`}<span class="grow"></span><a href=${href('/pipeline')}>All dead letters</a></header>
+    <${Loaded} api=${api} what="the dead letters">${(/** @type {any} */ data) => html`<${Table} caption="Newest dead letters" rows=${data.letters} keyOf=${keyOf}
+      empty=${html`<div class="empty">Every message so far was valid.</div>`} columns=${[
+        { label: 'Received', heading: true, cell: (/** @type {any} */ row) => html`<a href=${href('/pipeline', { letter: keyOf(row) })}><${Time} us=${row.received_us} exact /></a>` },
+        { label: 'Reason', className: 'wide', cell: (/** @type {any} */ row) => visible(row.reason) },
+        { label: 'Topic', className: 'name', priority: 2, cell: (/** @type {any} */ row) => html`<${Name} text=${row.topic} clip />` },
+      ]} />`}<//></section>`;
+}
+
 /** @param {{data: any}} props */
 function Horizons({ data }) {
   if (!data.horizons.length) return null;
@@ -164,5 +177,5 @@ export function Page({ me }) {
       <${Tiles} data=${data} figures=${me.stream.figures} />`}<//>
     <div class="grid">${server && html`<${Busiest} running=${server.state === 'running'} all=${(me.stream.figures?.live ?? api.data?.live ?? api.data?.rates)?.publishes_per_s ?? null} />`}<${Behind} /></div>
     <${Charts} />
-    ${api.data && html`<div class="grid"><${Horizons} data=${api.data} /></div>`}`;
+    ${api.data && html`<div class="grid"><${Horizons} data=${api.data} />${me.has_pipeline && html`<${DeadLetters} />`}</div>`}`;
 }

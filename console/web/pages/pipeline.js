@@ -8,7 +8,7 @@ import { Table } from '../ui/table.js';
 import { Preview, Value } from '../ui/value.js';
 
 /** Key of a dead letter in the URL. @param {any} row */
-const keyOf = (row) => `${row.log}/${row.partition}/${row.offset}`;
+export const keyOf = (row) => `${row.log}/${row.partition}/${row.offset}`;
 
 /** @param {{row: any, fields: Record<string, string>}} props */
 function Letter({ row, fields }) {
@@ -52,9 +52,10 @@ function DeadLetters({ total }) {
     }}<//>`;
 }
 
-export function Page() {
-  const api = useApi('pipeline', {}, { every: 3000 });
-  if (api.error?.status === 404 && !api.data) {
+/** @param {{me: any}} props */
+export function Page({ me }) {
+  const api = useApi(me.has_pipeline ? 'pipeline' : null, {}, { every: 3000 });
+  if (!me.has_pipeline) {
     return html`<${PageHead} title="Pipeline" /><div class="card"><${Empty} title="No pipeline"><p>The console shows the tables of a pipeline when it is started with its settings:</p><${Command} text="timestone console DIR --pipeline pipeline.toml" /><//></div>`;
   }
   return html`<${PageHead} title="Pipeline" />

@@ -10,6 +10,7 @@ import pytest
 
 import timestone
 from tests.cli.processes import Running
+from tests.cli.processes import timestone as command
 from tests.cli.server.test_console import children
 from tests.console.browser.conftest import value
 from tests.support.browser import Browsing, Console, Server, browsing, publish_all, until
@@ -141,3 +142,39 @@ def test_damaged_empty_and_copied_stores_are_shown(tmp_path: Path, browser: Any)
     with Console(store) as console, browsing(browser, console) as look:
         page = look.open("/records?log=mqtt&order=newest")
         until(page, "document.querySelector('main tbody th')?.innerText === '39'")
+
+
+def test_login_is_asked_for_and_leads_back_to_the_page(tmp_path: Path, browser: Any) -> None:
+    assert command("passwd", "passwords", "anna", stdin=b"secret\n", cwd=tmp_path).returncode == 0
+    (tmp_path / "settings.toml").write_text(
+        'console.users = { anna = "reader" }\n[mqtt]\npassword_file = "passwords"\n'
+    )
+    words = (
+        "--data",
+        "data",
+        "--mqtt",
+        "127.0.0.1:0",
+        "--console",
+        "127.0.0.1:0",
+        "--ready-file",
+        "ready.json",
+    )
+    with Running("serve", *words, "--config", "settings.toml", cwd=tmp_path) as running:
+        ready = running.wait_for_json(tmp_path / "ready.json")
+        look = Browsing(browser, OfServer(f"http://{ready['console']}"), None)
+        look.faults.allow("status 401", "status of 401")
+        page = look.page
+        page.goto(f"{look.origin}/logs?server=no")
+        page.get_by_label("User").fill("anna")
+        page.get_by_label("Password").fill("wrong")
+        page.keyboard.press("Enter")
+        page.get_by_role("alert").wait_for()
+        page.get_by_label("Password").fill("secret")
+        page.keyboard.press("Enter")
+        page.get_by_role("heading", level=1, name="Logs").wait_for()
+        assert page.url.endswith("/logs?server=no")
+        page.get_by_role("button", name="Log out").click()
+        page.get_by_label("User").wait_for()
+        page.goto(f"{look.origin}/clients")
+        page.get_by_label("User").wait_for()
+        look.close()
