@@ -104,7 +104,7 @@ export function useApi(path, params = {}, { every = 0 } = {}) {
         if (problem.status === 0 || problem.status >= 500 || problem.status === 429) {
           wait = Math.min(10_000, 500 * 2 ** Math.min(failures.current, 5));
         } else {
-          wait = 0;
+          wait = every && (problem.status === 404 || problem.status === 410) ? Math.max(every, 5000) : 0;  // it may come
         }
         setState((old) => ({ for: address, path, data: old.path === path ? old.data : null, error: problem }));
       } finally {

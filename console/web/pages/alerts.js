@@ -3,7 +3,7 @@ import { html } from '../lib/html.js';
 import { useApi } from '../lib/api.js';
 import { changed, useRoute } from '../lib/router.js';
 import { bytes, count, duration, latency } from '../lib/format.js';
-import { Loaded, PageHead, Segmented, State, Time } from '../ui/parts.js';
+import { Empty, Loaded, PageHead, Segmented, State, Time } from '../ui/parts.js';
 import { Action, Choice } from '../ui/action.js';
 import { Table } from '../ui/table.js';
 import { Timeline } from './client.js';
@@ -28,12 +28,12 @@ function Conditions() {
   ]} /><p class="table-foot">The same conditions are in <code>monitoring/alerts.yaml</code> for Prometheus.</p>`}<//>`;
 }
 
-/** @param {{path: string}} props */
-function Log({ path }) {
+/** @param {{path: string, event?: string}} props */
+function Log({ path, event }) {
   const { params } = useRoute();
   const before = params.get('before');
-  const api = useApi(path, { before, limit: 100 }, { every: before ? 0 : 3000 });
-  return html`<section class="card"><div class="body"><${Timeline} api=${api} withClient /></div></section>`;
+  const api = useApi(path, { event, before, limit: 100 }, { every: before ? 0 : 3000 });
+  return html`<section class="card"><div class="body"><${Timeline} api=${api} withClient empty=${event === 'trace' ? html`<${Empty} title="No traces"><p>A server that runs with <code>--mqtt-traces-per-s</code> records the way of some batches of publishes.</p><//>` : undefined} /></div></section>`;
 }
 
 const LEVELS = /** @type {[any, string][]} */ ([['debug', 'debug: everything'], ['info', 'info'], ['warning', 'warning'], ['error', 'error: only failures']]);
@@ -46,6 +46,6 @@ export function Page({ me }) {
   return html`<${PageHead} title="Alerts"><${Action} me=${me} label="Log level" body=${{ action: 'log_level', duration_s: 600 }} first=${{ level: 'debug' }}
       arguments=${(/** @type {any} */ values) => ({ level: values.level })}
       fields=${(/** @type {any} */ values, /** @type {any} */ set) => html`<${Choice} label="Lowest level for 10 minutes" value=${values.level} options=${LEVELS} onChange=${(/** @type {string} */ one) => set('level', one)} />`} />
-    <${Segmented} label="View" options=${[['Conditions', to(null), view === 'conditions'], ['Events', to('events'), view === 'events'], ['Actions', to('actions'), view === 'actions']]} /><//>
-    ${view === 'events' ? html`<${Log} path="events" key="events" />` : view === 'actions' ? html`<${Log} path="actions" key="actions" />` : html`<${Conditions} />`}`;
+    <${Segmented} label="View" options=${[['Conditions', to(null), view === 'conditions'], ['Events', to('events'), view === 'events'], ['Actions', to('actions'), view === 'actions'], ['Traces', to('traces'), view === 'traces']]} /><//>
+    ${view === 'events' ? html`<${Log} path="events" key="events" />` : view === 'actions' ? html`<${Log} path="actions" key="actions" />` : view === 'traces' ? html`<${Log} path="events" event="trace" key="traces" />` : html`<${Conditions} />`}`;
 }

@@ -2,7 +2,7 @@
 import { html, useEffect, useRef, useState } from '../lib/html.js';
 import { useApi } from '../lib/api.js';
 import { changed, href, useRoute } from '../lib/router.js';
-import { bytes, count, duration, plural, rate, shellWord, short, visible } from '../lib/format.js';
+import { bytes, count, duration, latency, plural, rate, shellWord, short, visible } from '../lib/format.js';
 import { Action, Choice } from '../ui/action.js';
 import { Chart } from '../ui/chart.js';
 import { Command, Empty, Loaded, Name, PageHead, State, Time } from '../ui/parts.js';
@@ -10,7 +10,7 @@ import { Table } from '../ui/table.js';
 import { trouble } from './clients.js';
 
 const KEPT = 300;
-const WORDS = /** @type {Record<string, [string, string]>} */ ({ connected: ['good', 'Connected'], disconnected: ['off', 'Disconnected'], watched: ['', 'Packets'] });
+const WORDS = /** @type {Record<string, [string, string]>} */ ({ connected: ['good', 'Connected'], disconnected: ['off', 'Disconnected'], watched: ['', 'Packets'], trace: ['', 'Trace'] });
 
 /** Keep what the page has seen of the rates of a client: the server has no history of single clients. @param {any} row @param {number | undefined} now_us */
 function useRates(row, now_us) {
@@ -32,9 +32,19 @@ function sentence(row) {
     const { counts = {} } = facts;
     return html`${String(row.reason ?? '').replaceAll('_', ' ')}${facts.connected_us ? ` after ${duration((row.time_us - facts.connected_us) / 1e6)}` : ''}: ${plural(counts.publishes_received ?? 0, 'publish', 'publishes')} in, ${plural(counts.deliveries_sent ?? 0, 'delivery', 'deliveries')} out${counts.publishes_refused ? `, ${count(counts.publishes_refused)} refused` : ''}`;
   }
+  if (row.event === 'trace') return html`<${Trace} facts=${facts} />`;
   if (row.event === 'action') return html`<${Audit} facts=${facts} />`;
   if (row.event === 'watched') return html`<${Packets} rows=${facts.packets ?? []} leftOut=${facts.left_out ?? 0} />`;
   return html`${visible(facts.text ?? facts.message ?? row.reason ?? JSON.stringify(facts).slice(0, 300))}`;
+}
+
+/** The steps of a sampled batch as bars on one axis of time. @param {{facts: any}} props */
+function Trace({ facts }) {
+  const spans = /** @type {{name: string, from_us: number, to_us: number}[]} */ (facts.spans ?? []);
+  const from = Math.min(...spans.map((one) => one.from_us)), to = Math.max(...spans.map((one) => one.to_us));
+  const part = (/** @type {number} */ us) => `${((us / Math.max(1, to - from)) * 100).toFixed(2)}%`;
+  return html`${plural(facts.records ?? 0, 'record')} from <a class="num" href=${href('/records', { log: facts.log, partition: facts.partition || null, from: facts.offset, order: 'oldest', at: facts.offset })}>${facts.log}-${facts.partition}, offset ${count(facts.offset)}</a>, ${latency((to - from) / 1e6)} in all
+    <dl class="trace">${spans.map((one, index) => html`<div key=${index}><dt>${one.name}</dt><dd class="num">${latency((one.to_us - one.from_us) / 1e6)}</dd><dd class="way" aria-hidden="true"><i style=${{ marginLeft: part(one.from_us - from), width: part(one.to_us - one.from_us) }}></i></dd></div>`)}</dl>`;
 }
 
 const ENDS = /** @type {Record<string, [string, string]>} */ ({ begun: ['off', 'begun'], done: ['good', 'done'], failed: ['bad', 'failed'] });
@@ -57,9 +67,9 @@ function Packets({ rows, leftOut }) {
       ${one.topic !== undefined && html` <${Name} text=${one.topic} />`}${one.qos !== undefined ? `, QoS ${one.qos}` : ''}${one.payload_bytes !== undefined ? `, ${bytes(one.payload_bytes)}` : ''}${one.retain ? ', retained' : ''}${one.reason ? `, reason 0x${one.reason.toString(16).padStart(2, '0')}` : ''}</li>`)}</ul></details>`;
 }
 
-/** Events of the server as a list. @param {{api: any, withClient?: boolean}} props */
-export function Timeline({ api, withClient = false }) {
-  return html`<${Loaded} api=${api} what="the events">${(/** @type {any} */ data) => (data.events.length === 0 ? html`<${Empty} title="No events"><p>The server records connections and their ends while <code>metrics_interval_ms</code> is not 0.</p><//>`
+/** Events of the server as a list. @param {{api: any, withClient?: boolean, empty?: any}} props */
+export function Timeline({ api, withClient = false, empty }) {
+  return html`<${Loaded} api=${api} what="the events">${(/** @type {any} */ data) => (data.events.length === 0 ? empty ?? html`<${Empty} title="No events"><p>The server records connections and their ends while <code>metrics_interval_ms</code> is not 0.</p><//>`
     : html`<ol class="timeline">${data.events.map((/** @type {any} */ row) => html`<li key=${row.offset}><${Time} us=${row.time_us} /><div class="break">${row.event !== 'action' && html`<${State} kind=${WORDS[row.event]?.[0] ?? 'warn'}>${WORDS[row.event]?.[1] ?? row.event}<//>`}
       ${withClient && row.client !== null && html` <a href=${href('/client', { id: row.client })}><${Name} text=${row.client} /></a>`} <span class="muted">${sentence(row)}</span></div></li>`)}</ol>
       ${data.next !== null && html`<p class="table-foot"><a class="button small" href=${changed({ before: data.next })}>Earlier events</a></p>`}`)}<//>`;

@@ -5,8 +5,11 @@ import pytest
 
 from tests.support.console_client import Console, write_samples
 from tests.support.control_server import controlled_server
+from tests.support.mqtt_server import mqtt_server
 from tests.support.paho_client import PahoClient
 from tests.support.stores import LOG, fill
+from timestone_cli.server.collection import Collection
+from timestone_cli.server.figures import Figures
 
 RECEIVED = "timestone_mqtt_publishes_received_total"
 
@@ -61,3 +64,24 @@ def test_month_of_samples_is_read_in_500_points(tmp_path: Path) -> None:
         )
         values = found["series"][0]["values"]
         assert 400 <= len(values) <= 500 and all(value == pytest.approx(1.0, rel=0.01) for value in values)
+
+
+def test_latencies_agree_with_the_clocks_of_a_client(tmp_path: Path) -> None:
+    with mqtt_server(tmp_path / "data") as server, PahoClient("writing") as writing:
+        figures = Figures(Collection(server.store, [server.front]), 3_600_000)
+        server.run(figures.start())
+        server.run(figures._sample())
+        writing.connect(server.address)
+        times_s = []
+        for _ in range(300):
+            began_s = time.perf_counter()
+            writing.publish("t/1", b"x", 1)
+            times_s.append(time.perf_counter() - began_s)
+        server.run(figures.stop())
+        with Console(tmp_path / "data") as console:
+            found = console.get("overview")["latencies"]["acknowledge"]
+    times_s.sort()
+    assert found["count"] == 300
+    # The time of the server is a part of that of the client, and a bucket ends at most at twice a value in it.
+    for name, rank in (("p50_s", 150), ("p99_s", 297), ("max_s", 299)):
+        assert found[name] <= 2 * times_s[rank], name
