@@ -34,6 +34,8 @@ WEB = Path(__file__).parent / "web"
 REPLY_BYTES = 4 << 20
 _COMPRESSED_BYTES = 1024
 """Larger replies are compressed for a client that takes it."""
+_LONG_BYTES = 256 << 10
+"""Larger replies are compressed more."""
 _THREADS = 8
 _log = logging.getLogger("timestone.console")
 
@@ -188,7 +190,8 @@ def _response(answer: Any, scope: Scope) -> Response:
         )
     if len(answer) > _COMPRESSED_BYTES and _takes_gzip(scope):
         headers = {"content-encoding": "gzip", "vary": "accept-encoding"}
-        return Response(gzip.compress(answer, 1), 200, headers, media_type="application/json")
+        level = 1 if len(answer) < _LONG_BYTES else 6
+        return Response(gzip.compress(answer, level), 200, headers, media_type="application/json")
     return Response(answer, media_type="application/json")
 
 

@@ -36,7 +36,7 @@ from timestone.format.folder_listing import (
     newest_generations,
 )
 from timestone.format.identity import identity_from_indexes
-from timestone.format.store_listing import listed_logs, logs_of_store
+from timestone.format.store_listing import is_listed, listed_logs, logs_of_store
 from timestone.format.topics import TopicDictionary
 from timestone.readable import ReadableLog
 from timestone.reading.listed_segments import ListedSegments
@@ -126,7 +126,7 @@ class StoreView:
             return view
 
     def _open_log_locked(self, name: str, partition: int) -> "LogView":
-        if (name, partition) not in self.log_names(server=True):
+        if not is_listed(self.files, self.path, (name, partition), self._is_made):
             raise UnknownLog(names.log_folder(name, partition), self.folders())
         view = LogView(self, name, partition)
         if self.history_of is not None:

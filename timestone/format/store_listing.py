@@ -1,6 +1,7 @@
 """Logs in the directory of a store by folder names. Foreign folders are ignored, also those named like a log:
 `release-2`."""
 
+import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -21,17 +22,26 @@ def listed_logs(
 ) -> list[LogKey]:
     """Return name and partition of each log that has a folder, sorted. is_made: decides about a folder without any
     file of a log, which is being created or has lost all files. Raises OSError."""
-    parsed = ((names.parse_log_folder(name), store / name) for name in files.names(store))
+    parsed = ((names.parse_log_folder(name), name) for name in files.names(store))
     return sorted(
-        log for log, folder in parsed if log is not None and _is_log(files, folder, partial(is_made, log))
+        log for log, name in parsed if log is not None and _is_log(files, store, name, partial(is_made, log))
     )
 
 
-def _is_log(files: Files, folder: Path, is_made: Callable[[], bool]) -> bool:
+def is_listed(
+    files: Files, store: Path, log: LogKey, is_made: Callable[[LogKey], bool] = lambda log: True
+) -> bool:
+    """Return whether `listed_logs` has a log, without a look at the others. Raises OSError."""
+    folder = names.log_folder(*log)
+    return names.parse_log_folder(folder) == log and _is_log(files, store, folder, partial(is_made, log))
+
+
+def _is_log(files: Files, store: Path, name: str, is_made: Callable[[], bool]) -> bool:
     try:
-        # Nearly all have one; this avoids listing ten thousand folders.
-        if (folder / names.TOPICS_NAME).is_file():
+        # Nearly all have one; this avoids listing ten thousand folders. As text: paths would take most of the time.
+        if os.path.isfile(f"{store}/{name}/{names.TOPICS_NAME}"):  # noqa: PTH113
             return True
+        folder = store / name
         if not folder.is_dir() or not is_of_a_log(present := files.names(folder)):
             return False
         return not is_begun(present) or is_made()

@@ -6,7 +6,7 @@ import pytest
 
 from timestone.disk.files import Files
 from timestone.errors import NotAStore
-from timestone.format.store_listing import foreign_name, listed_logs, logs_of_store
+from timestone.format.store_listing import foreign_name, is_listed, listed_logs, logs_of_store
 
 
 def test_listing_has_the_folders_with_the_name_of_a_log(tmp_path: Path) -> None:
@@ -15,6 +15,13 @@ def test_listing_has_the_folders_with_the_name_of_a_log(tmp_path: Path) -> None:
     (tmp_path / "file-0").write_bytes(b"")
     assert listed_logs(Files(), tmp_path) == [("a", 9), ("a", 10), ("a-0", 0), ("b", 0)]
     assert logs_of_store(Files(), tmp_path) == listed_logs(Files(), tmp_path)
+
+
+def test_log_is_listed_without_a_look_at_the_others(tmp_path: Path) -> None:
+    (tmp_path / "mqtt-3").mkdir()
+    assert is_listed(Files(), tmp_path, ("mqtt", 3))
+    for log in (("mqtt", 0), ("other", 3), ("../mqtt", 3), ("mqtt-3", 0), ("", 3), ("mqtt", -3)):
+        assert not is_listed(Files(), tmp_path, log)
 
 
 def test_folder_with_foreign_files_only_is_not_a_log(tmp_path: Path) -> None:
