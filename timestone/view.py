@@ -110,8 +110,7 @@ class StoreView:
         return self.log(name, partition)
 
     def log(self, name: str, partition: int = 0) -> "LogView":
-        """Return the view of a log, refreshed by this call; the same view at each call. Raises UnknownLog, CorruptLog,
-        UnsupportedFormat."""
+        """Return the one view of a log, refreshed now. Raises UnknownLog, CorruptLog, UnsupportedFormat."""
         with self._logs_lock:
             self._check_open()
             view = self._logs.get((name, partition))
@@ -139,8 +138,7 @@ class StoreView:
         return tuple(names.log_folder(*log) for log in self.log_names())
 
     def documents(self, space: str) -> dict[str, bytes]:
-        """Return the keys and values of a space of the catalogue; empty if there is none. Raises OSError,
-        CorruptLog."""
+        """Return keys and values of a space of the catalogue, empty without one. Raises OSError, CorruptLog."""
         with self._catalog() as catalog:
             return catalog.items(space) if catalog else {}
 
@@ -172,15 +170,13 @@ class StoreView:
             Commitments(catalog).put(offsets, Clock().now_us(), pin, metadata)
 
     def forget_readers(self, readers: Iterable[ReaderId]) -> None:
-        """Remove the commits of named readers, pins included; see `Store.forget_readers`. Raises OSError,
-        ReadOnlyStore."""
+        """Remove commits and pins of named readers as `Store.forget_readers`. Raises OSError, ReadOnlyStore."""
         with self._writable_catalog() as catalog:
             Commitments(catalog).forget(readers)
 
     def row(self, name: str, partition: int) -> CatalogRow | None:
-        """Return the catalogue's row about the end of a log; None if it cannot be read. The files do not show that end
-        if retention has deleted them all, if the owner skipped offsets after a power loss, or if the last segment is
-        lost. Cheap if the catalogue is unchanged."""
+        """Return the catalogue's row about the end of a log, which the files do not show after retention of all, a
+        power loss, or loss of the last segment; None if it cannot be read. Cheap if the catalogue is unchanged."""
         try:
             # Not by opening the file: closing it would release the locks that SQLite holds in this process.
             found = self.files.stat(self.path / names.CATALOG_NAME)
@@ -197,8 +193,7 @@ class StoreView:
             return None
 
     def _is_made(self, log: tuple[str, int]) -> bool:
-        """Return whether the catalogue has the log, where the owner enters it once its folder is complete. True if
-        there is no readable catalogue."""
+        """Return whether the catalogue has the log, as of a complete folder; True without a readable catalogue."""
         try:
             with self._catalog() as catalog:
                 return catalog is None or log in catalog.logs()
