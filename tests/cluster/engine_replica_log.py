@@ -48,7 +48,7 @@ class EngineReplicaLog:
             end=self._log.synced_offset,
             names=self._log.names_count,
             committed=self._log.end_offset,
-            runs=self._log.generations,
+            runs=self._log.generations(),
         )
 
     def lead(self, generation: int) -> None:

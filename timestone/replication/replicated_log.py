@@ -65,16 +65,13 @@ class ReplicatedLog(Log):
         _check_config(self.config)
         self._segments = cast(ReplicatedSegments, self._active_segment)
         self._replica_end = cast(ReplicatedEnd, self._end)
-        self._written_offset = self._end_offset
-        committed = self._segments.committed()
-        self._end_offset = self._opened_offset = max(self._start_offset, min(committed, self._written_offset))
-        self.names_count = 0
-        """Number of topic names that records use: one more than the highest id."""
-        self.generations: tuple[GenerationRun, ...] = ()
-        """Runs of the log as it was opened."""
-        self._find_generations()
+        written, committed = self._end_offset, self._segments.committed()
+        self._end_offset = self._opened_offset = max(self._start_offset, min(committed, written))
+        self.extent = (written, max(map(_names_in, self.segment_list.segments), default=0))
+        """Offset after the last written record, and the number of topic names that records use: one more than the
+        highest id. Replaced as a whole."""
         self.on_written: Callable[[], None] = lambda: None
-        """Called when records of clients or of the leader were written; by any thread, which it must not block."""
+        """Called when records were written, or became durable; by any thread, which it must not block."""
         self._waiting: list[tuple[int, int, Submission]] = []
         """Submissions that are durable here and not yet committed."""
         self._numbers = itertools.count()
@@ -83,7 +80,19 @@ class ReplicatedLog(Log):
 
     @property
     def written_offset(self) -> int:
-        return self._written_offset
+        return self.extent[0]
+
+    @property
+    def names_count(self) -> int:
+        """Return the number of topic names that records use: one more than the highest id."""
+        return self.extent[1]
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether the segments follow each other without a gap."""
+        segments = self.segment_list.segments
+        bases = [self._start_offset, *(one.end_offset for one in segments)]
+        return [one.base_offset for one in segments] == bases[: len(segments)]
 
     @property
     def next_offset(self) -> int:
@@ -132,6 +141,7 @@ class ReplicatedLog(Log):
         if durable.error is not None:
             return submission.resolve(durable.error)
         submission.offsets = durable.offsets
+        self.on_written()
         with self.wakeups.lock:
             # Of an earlier term, its records may have been cut, and others may be at their offsets.
             leads, is_shown = (
@@ -170,9 +180,9 @@ class ReplicatedLog(Log):
         them there. names: of the topics that they are the first to use, numbered from `names_first` on.
 
         Raises ValueError, InvalidName for what no leader sends; StorageFull, LogFailed, StoreClosed, OSError."""
-        if first != self._written_offset or names_first != self.names_count:
+        if first != self.extent[0] or names_first != self.names_count:
             raise ValueError(
-                f"invalid records: expected offset {self._written_offset} and {self.names_count} topic names, "
+                f"invalid records: expected offset {self.extent[0]} and {self.names_count} topic names, "
                 f"got {first} and {names_first}"
             )
         batch = ReplicaBatch.received(entries, data, names_first + len(names))
@@ -183,18 +193,22 @@ class ReplicatedLog(Log):
         with self._end.lock:
             self._begin(generation)
             self._end.write_locked(batch)
-        self.names_count = names_first + len(names)
+            self.extent = self.extent[0], names_first + len(names)
 
     def _begin(self, generation: int) -> None:
         if generation != self._segments.epoch >> _GENERATION_SHIFT:
             self._end.roll_locked()
             self._segments.epoch = generation << _GENERATION_SHIFT
 
+    def holds_in_memory(self, offset: int) -> bool:
+        """Return whether `read_stored` of a written record makes no system call."""
+        return self._in_tail(offset) is not None
+
     def read_stored(self, first: int, end: int, *, max_bytes: int) -> StoredRecords:
         """Return records as they are stored, shown or not: at least one, all of one segment. Raises CorruptRecord,
         OffsetOutOfRange, OSError, StoreClosed."""
         self.check_open()
-        end = min(end, self._written_offset)
+        end = min(end, self.extent[0])
         if not self._start_offset <= first < end:
             raise OffsetOutOfRange(first, self._start_offset, end)
         runs = self._gathered(first, end - first, max_bytes)
@@ -222,7 +236,7 @@ class ReplicatedLog(Log):
     def show(self, offset: int) -> None:
         """Show readers the records below an offset, and acknowledge them. Never goes back."""
         before = self._end_offset
-        if not before < offset <= self._written_offset:
+        if not before < offset <= self.extent[0]:
             return
         with self.wakeups.lock:
             self._end_offset = offset
@@ -269,9 +283,8 @@ class ReplicatedLog(Log):
         self.tail_lost()
 
     def _ended_at(self, offset: int, names: int) -> None:
-        self._written_offset = offset
         self.topics.keep(names)
-        self.names_count = names
+        self.extent = offset, names
 
     # Events.
 
@@ -279,20 +292,22 @@ class ReplicatedLog(Log):
         """Take note of written records; readers see them when they are shown."""
         self._tail.add(run)
         growing = self._active_segment.segment_list.segments[-1]
+        names = max(self.extent[1], _names_of(write_batch.topic_ids))
         with self.wakeups.lock:
-            self._written_offset = end_offset
             growing.count = end_offset - growing.base_offset
-        self.names_count = max(self.names_count, _names_of(write_batch.topic_ids))
+            self.extent = end_offset, names
         self.on_written()
 
-    def _find_generations(self) -> None:
+    def generations(self) -> tuple[GenerationRun, ...]:
+        """Return the runs of the log. Reads the topic columns of segments that are not sealed. Raises OSError."""
         runs: list[GenerationRun] = []
+        names = 0
         for segment in self.segment_list.segments:
             generation = (segment.epoch or 0) >> _GENERATION_SHIFT
             if not runs or runs[-1].generation != generation:
-                runs.append(GenerationRun(generation, segment.base_offset, self.names_count))
-            self.names_count = max(self.names_count, _names_in(segment))
-        self.generations = tuple(runs)
+                runs.append(GenerationRun(generation, segment.base_offset, names))
+            names = max(names, _names_in(segment))
+        return tuple(runs)
 
 
 def _check_config(config: LogConfig) -> None:

@@ -93,7 +93,7 @@ def test_replica_has_the_same_records_times_and_generations(tmp_path: Path) -> N
         assert [record.timestamp_us for record in one] == [record.timestamp_us for record in two]
         assert one.topics.names() == two.topics.names()
     with replicated(tmp_path / "b") as two:
-        assert two.generations == (GenerationRun(1, 0, 0), GenerationRun(5, 40, 7))
+        assert two.generations() == (GenerationRun(1, 0, 0), GenerationRun(5, 40, 7))
         assert (two.end_offset, two.names_count, two.epoch >> 32) == (80, 7, 5)
 
 

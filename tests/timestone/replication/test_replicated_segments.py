@@ -99,7 +99,7 @@ def test_failed_flush_of_a_replica_keeps_the_generation(tmp_path: Path) -> None:
         assert payloads(two) == [b"a", b"b", b"c", b"d"]
         two.cut(4, 1)
     with replicated(tmp_path / "b") as two:
-        assert [run.generation for run in two.generations] == [3]
+        assert [run.generation for run in two.generations()] == [3]
 
 
 def test_failed_cut_leaves_the_log_usable(tmp_path: Path) -> None:
