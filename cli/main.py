@@ -28,6 +28,7 @@ COMMANDS = {
         "export": Entry(".live.export", "Send what a server recorded to a collector of OpenTelemetry."),
         "kick": Entry(".live.kick", "Disconnect a client of a running server."),
         "control": Entry(".live.control", "Have a running server watch a client, roll a log, and more."),
+        "cluster": Entry(".live.cluster", "Make a cluster of nodes that hold the same logs."),
         "passwd": Entry(".mqtt.passwd", "Set the password of a user of the MQTT server."),
     },
     "Records": {

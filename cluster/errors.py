@@ -7,5 +7,33 @@ class ClusterError(TimestoneError):
     """The base of all errors of the cluster; never raised itself."""
 
 
+class EtcdUnavailable(ClusterError):
+    """etcd has not answered, or with an error: what was asked may have taken place or not. Ask again."""
+
+
+class WatchEnded(ClusterError):
+    """A watch of etcd is over: what it would have told has to be read."""
+
+
+class WrongCluster(ClusterError):
+    """There is no such cluster, or the data folder belongs to another one."""
+
+
+class ClusterExists(ClusterError):
+    """There is a cluster of this name already."""
+
+
+class AppendUnknown(ClusterError):
+    """An append through the cluster may be in the log or not: the leader was lost before it answered."""
+
+
+class UndecodableFrame(ClusterError):
+    """A message of another node or a client is not valid. The connection ends."""
+
+
+class UndecodableValue(ClusterError):
+    """A value in etcd is not valid."""
+
+
 class UndecodableShardRecord(ClusterError):
     """A value in etcd is not a valid shard record. The shard stays as it is until an operator has repaired it."""

@@ -8,6 +8,8 @@ import importlib
 import json
 import logging
 import os
+import signal
+import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,11 +18,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import timestone
+from timestone.address import parse_address
 from timestone.config import Ack, LogConfig, StoreConfig
 from timestone.disk.access import is_open_to_all
 from timestone.disk.files import Files
 from timestone.disk.lock import is_owned
-from timestone.errors import TimestoneError
+from timestone.errors import MissingExtra, TimestoneError
 from timestone.format.names import CATALOG_NAME, LOCK_NAME
 from timestone.fronts import ENTRY_POINT_GROUP, Checking, Front
 from timestone.kernel.allocator_tuning import keep_freed_memory
@@ -44,11 +47,13 @@ from ..server.log_lines import log_to_standard_error
 from ..server.metrics import MetricsPage
 from ..server.server import Server, Service
 from ..server.service_manager import ServiceManager
+from ..settings.cluster import ClusterSettings
 from ..settings.options import given_texts, setting_options
 from ..settings.serve import (
     OWN_HEADING,
     ServeSettings,
     catalogue,
+    cluster_settings,
     console_settings,
     front_settings,
     serve_settings,
@@ -119,8 +124,9 @@ def command(config: Path | None, **given: Any) -> None:
         settings, options=given_texts(settings, given), environment=os.environ, file=config
     )
     own, engine, tier = serve_settings(configuration), store_config(configuration), tier_config(configuration)
-    settings_by_front = {name: front_settings(front, name, configuration) for name, front in fronts.items()}
-    console = console_settings(configuration)
+    console, cluster = console_settings(configuration), cluster_settings(configuration)
+    served = fronts if cluster.etcd is None else {}
+    settings_by_front = {name: front_settings(front, name, configuration) for name, front in served.items()}
     log_to_standard_error(own.log_level, own.log_format)
     for remark in configuration.remarks:
         logging.getLogger("timestone.serve").warning("%s", remark)
@@ -133,7 +139,7 @@ def command(config: Path | None, **given: Any) -> None:
         own.ready_file.unlink(missing_ok=True)  # of a server that was killed, not ours
     manager = ServiceManager(os.environ)
     bucket = _bucket(tier)
-    store = timestone.open(own.data, config=engine, progress=manager.opening)
+    store = _opened(own.data, engine, cluster, manager)
     if is_open_to_all(own.data / CATALOG_NAME):
         # New files are not; those of earlier versions keep their permissions.
         logging.getLogger("timestone.serve").warning(
@@ -142,9 +148,8 @@ def command(config: Path | None, **given: Any) -> None:
             own.data,
         )
     try:
-        store.accept_postings()
         _say_what_was_opened(store)
-        running = [_created(fronts[name], store, of_front) for name, of_front in settings_by_front.items()]
+        running = _fronts(store, fronts, settings_by_front, cluster)
         tiers = _tiers(store, tier, bucket)
     except BaseException:
         store.close()
@@ -173,6 +178,51 @@ def command(config: Path | None, **given: Any) -> None:
     _say("stopped")
 
 
+def _opened(data: Path, engine: StoreConfig, cluster: ClusterSettings, manager: ServiceManager) -> Store:
+    """Return the store, of replicas for a node of a cluster."""
+    if cluster.etcd is None:
+        return timestone.open(data, config=engine, progress=manager.opening)
+    # Not at the top: only a node needs it.
+    from timestone.replication.replicated_log import ReplicatedLog  # noqa: PLC0415
+
+    return Store(data.absolute(), engine, progress=manager.opening, log_type=ReplicatedLog)
+
+
+def _node(store: Store, settings: ClusterSettings) -> Any:
+    """Return the node of a cluster. Raises UsageError, MissingExtra."""
+    try:
+        node_module = importlib.import_module("timestone_cluster.node.node")
+        address_module = importlib.import_module("timestone_cluster.etcd.address")
+    except ModuleNotFoundError as error:
+        raise MissingExtra("a cluster", error.name or "httpx", "cluster") from None
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs each request
+    log = logging.getLogger("timestone.serve")
+
+    def failed(error: Exception) -> None:
+        log.critical("the node stops: %s", error)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    tls = certificates = None
+    try:
+        address = address_module.ClusterAddress.parse(settings.etcd)
+        if settings.ca is not None:
+            certificates = address_module.Certificates(settings.ca, settings.certificate, settings.key)
+            tls = node_module.Tls(certificates.server_context(), certificates.client_context())
+        etcd = address.client(certificates)
+    except (ValueError, OSError) as error:
+        raise UsageError(f"cluster: {error}") from None
+    return node_module.Node(
+        store,
+        etcd,
+        address.keys,
+        name=settings.name or socket.gethostname(),
+        listen=parse_address(settings.listen, setting="cluster.listen"),
+        advertise=settings.advertise,
+        tls=tls,
+        failed=failed,
+    )
+
+
 def _check(own: ServeSettings) -> None:
     """Find what could not be done later, before anything is created. Raises UsageError."""
     if own.data.exists() and not own.data.is_dir():
@@ -198,6 +248,19 @@ def _check_front(
             offered.check(settings, config, existing)
         except (OSError, ValueError) as error:
             raise UsageError(f"{front.name}: {error}") from error
+
+
+def _fronts(
+    store: Store,
+    fronts: Mapping[str, type[Front]],
+    settings: Mapping[str, Any],
+    cluster: ClusterSettings,
+) -> list[Front]:
+    """Return what clients connect to: the fronts, or the node of a cluster, which takes no records of a spool."""
+    if cluster.etcd is not None:
+        return [_node(store, cluster)]
+    store.accept_postings()
+    return [_created(fronts[name], store, of_front) for name, of_front in settings.items()]
 
 
 def _created(front: type[Front], store: Store, settings: Any) -> Front:

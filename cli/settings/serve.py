@@ -14,6 +14,7 @@ from timestone_tiering.config import TierConfig
 from timestone_tiering.errors import TieringError
 
 from ..errors import UsageError
+from .cluster import ClusterSettings
 from .console import ConsoleSettings
 from .schema import Setting, build, settings_of
 from .sources import Configuration
@@ -109,6 +110,10 @@ def catalogue(fronts: Mapping[str, type[Front]]) -> dict[str, list[Setting]]:
             for each in settings_of(TierConfig, "tier")
         ],
     }
+    groups["Cluster"] = [
+        dataclasses.replace(each, aliases=("--cluster",)) if each.key == "cluster.etcd" else each
+        for each in settings_of(ClusterSettings, "cluster")
+    ]
     groups["Console"] = [
         dataclasses.replace(each, aliases=("--console",)) if each.key == "console.listen" else each
         for each in settings_of(ConsoleSettings, "console")
@@ -139,6 +144,17 @@ def console_settings(given: Configuration) -> tuple[ConsoleSettings, bool]:
     contradict each other."""
     settings: ConsoleSettings = _built(ConsoleSettings, "console", given)
     return settings, "console.listen" not in given.sources
+
+
+def cluster_settings(given: Configuration) -> ClusterSettings:
+    """Return the settings of a node of a cluster. Raises UsageError when they contradict each other, or something is
+    set that such a node cannot do."""
+    settings: ClusterSettings = _built(ClusterSettings, "cluster", given)
+    if settings.etcd is not None:
+        for key in given.sources:
+            if key.split(".")[0] in ("mqtt", "flight", "tier"):
+                raise UsageError(f"{key} cannot be set for a node of a cluster yet")
+    return settings
 
 
 def tier_config(given: Configuration) -> TierConfig:

@@ -1,0 +1,239 @@
+"""`timestone cluster`: make a cluster in etcd, make its logs, look at it, and append to it.
+
+The commands, their errors and their output. `timestone_cluster` does the work.
+"""
+
+import asyncio
+import importlib
+import ssl
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from timestone.errors import MissingExtra
+
+from ..errors import EXIT_SYSTEM, CommandError, UsageError
+from ..group import Group
+from ..input.parameters import FILE
+from ..output.json_object import print_json
+from ..output.tables import print_tables, simple_table
+from ..output.text import print_text
+from ..units import format_count
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from timestone_cluster.etcd.client import EtcdClient
+    from timestone_cluster.etcd.keys import ClusterKeys
+    from timestone_cluster.operations import ClusterStatus
+
+T = TypeVar("T")
+EXAMPLES = """\
+Examples:
+  timestone cluster init etcd://127.0.0.1:2379/plant
+  timestone cluster create-log etcd://127.0.0.1:2379/plant telemetry
+  timestone serve --cluster etcd://127.0.0.1:2379/plant --data a
+  timestone cluster status etcd://127.0.0.1:2379/plant
+  timestone cluster COMMAND --help           options and examples of a command
+
+URL: etcd://HOST:PORT[,HOST:PORT...]/NAME, some endpoints of etcd and the name of
+the cluster there. With --ca, --certificate and --key, connections are TLS.
+"""
+_INIT = """\
+Examples:
+  timestone cluster init etcd://10.0.0.1:2379,10.0.0.2:2379/plant
+  timestone cluster init etcd://127.0.0.1:2379/plant --shards 4
+
+Writes one key to etcd. Nodes that are started with the same URL find each other
+there, in any order; the shards are led as soon as there are as many nodes as
+replicas. Three replicas survive the loss of one node. Two replicas lose no
+record when one is lost, but stop to append until it is back.
+"""
+_CREATE = """\
+Examples:
+  timestone cluster create-log etcd://127.0.0.1:2379/plant telemetry
+
+Each shard has one partition of the log. The nodes make theirs within moments.
+"""
+_STATUS = """\
+Examples:
+  timestone cluster status etcd://127.0.0.1:2379/plant
+  timestone cluster status etcd://127.0.0.1:2379/plant --json | jq .shards
+
+Exit codes: 0 every shard has a leader, or there is no log; 1 one has none; 64
+invalid arguments, or no such cluster; 74 etcd does not answer.
+"""
+_APPEND = """\
+Examples:
+  echo hello | timestone cluster append etcd://127.0.0.1:2379/plant telemetry
+  timestone cluster append etcd://127.0.0.1:2379/plant telemetry --topic a < lines
+
+Appends one record for each line of input through the leader of the shard, and
+prints the offset of each once all in-sync replicas have it on their disks. If
+the leader is lost, it looks for the next one and appends again what was not
+acknowledged: such a record may be in the log twice.
+"""
+
+
+def _connection(function: Callable[..., T]) -> Callable[..., T]:
+    for name, text in (
+        ("key", "PEM file with the key of that certificate."),
+        ("certificate", "PEM file with the own certificate."),
+        ("ca", "PEM file with who signs all certificates; connections are TLS then."),
+    ):
+        function = click.option(f"--{name}", type=FILE, help=text)(function)
+    return click.argument("url", metavar="URL", help="The cluster.")(function)
+
+
+@click.group(cls=Group, epilog=EXAMPLES)
+def command() -> None:
+    """Make a cluster of nodes that hold the same logs, and look at it."""
+
+
+@command.command(epilog=_INIT, exit_failed=EXIT_SYSTEM)
+@_connection
+@click.option("--shards", type=int, default=1, help="Units of leadership; cannot change later.")
+@click.option("--replicas", type=int, default=3, help="Nodes that have each shard.")
+def init(url: str, shards: int, replicas: int, **files: Path | None) -> None:
+    """Make a cluster in etcd."""
+    operations = _module("operations")
+    made = _with_etcd(
+        url, files, lambda etcd, keys: operations.make_cluster(etcd, keys, shards=shards, replicas=replicas)
+    )
+    print_text(
+        f"cluster {made.id}: {format_count(made.shards, 'shard')}, {made.replicas} replicas, "
+        f"{made.min_isr} in sync at least"
+    )
+
+
+@command.command("create-log", epilog=_CREATE, exit_failed=EXIT_SYSTEM)
+@_connection
+@click.argument("log", metavar="LOG", help="Name of the log.")
+def create_log(url: str, log: str, **files: Path | None) -> None:
+    """Make a log in all shards."""
+    operations = _module("operations")
+    is_new = _with_etcd(url, files, lambda etcd, keys: operations.make_log(etcd, keys, log))
+    print_text(f"log {log}" if is_new else f"log {log} is there already")
+
+
+@command.command(epilog=_STATUS, exit_failed=EXIT_SYSTEM)
+@_connection
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def status(url: str, as_json: bool, **files: Path | None) -> int:
+    """Show nodes, shards and logs as etcd has them."""
+    operations = _module("operations")
+    found: ClusterStatus = _with_etcd(url, files, operations.cluster_status)
+    if as_json:
+        print_json(
+            {
+                "cluster": asdict(found.cluster),
+                "logs": found.logs,
+                "nodes": [one._asdict() for one in found.nodes],
+                "shards": [one._asdict() for one in found.shards],
+            }
+        )
+    else:
+        print_tables(lambda console: _print_status(console, found))
+    return 0 if not found.logs or all(one.is_led for one in found.shards) else 1
+
+
+def _print_status(console: "Console", found: "ClusterStatus") -> None:
+    names = {one.id: one.name for one in found.nodes}
+    logs = ", ".join(found.logs) or "none"
+    console.print(
+        f"cluster {found.cluster.id}: {format_count(found.cluster.shards, 'shard')}, "
+        f"{found.cluster.replicas} replicas, {found.cluster.min_isr} in sync at least; logs: {logs}",
+        soft_wrap=True,
+    )
+    nodes, shards = simple_table(), simple_table()
+    for heading in ("node", "name", "address"):
+        nodes.add_column(heading)
+    for one in found.nodes:
+        nodes.add_row(one.id, one.name, one.address)
+    for heading in ("shard", "leader", "in sync", "replicas"):
+        shards.add_column(heading)
+    shards.add_column("generation", justify="right")
+    for shard in found.shards:
+        leader = "none" if shard.leader is None else names.get(shard.leader, f"{shard.leader} (gone)")
+        in_sync, replicas = (
+            ", ".join(names.get(node, node) for node in group) for group in (shard.in_sync, shard.replicas)
+        )
+        shards.add_row(
+            str(shard.number), leader, in_sync or "none", replicas or "none", str(shard.generation)
+        )
+    for table in (nodes, shards):
+        console.print()
+        console.print(table)
+
+
+@command.command(epilog=_APPEND, exit_failed=EXIT_SYSTEM)
+@_connection
+@click.argument("log", metavar="LOG", help="Name of the log.")
+@click.option("--topic", help="Topic of the records.")
+@click.option("--shard", type=int, default=0, help="Shard to append to.")
+@click.option("--timeout-s", type=float, default=30.0, help="Time for each record.")
+def append(url: str, log: str, topic: str | None, shard: int, timeout_s: float, **files: Path | None) -> None:
+    """Append one record for each line of input."""
+    certificates = _certificates(files)
+    client_module = _module("node.client")
+
+    async def lines(etcd: "EtcdClient", keys: "ClusterKeys") -> None:
+        context = certificates.client_context() if certificates is not None else None
+        client = client_module.ClusterClient(etcd, keys, context=context)
+        topics = [] if topic is None else [topic]
+        try:
+            while line := await asyncio.to_thread(sys.stdin.buffer.readline):
+                payload = line.removesuffix(b"\n")
+                print(
+                    await client.append_again(log, [payload], topics=topics, shard=shard, timeout_s=timeout_s)
+                )
+        except TimeoutError:
+            raise CommandError(f"a record was not acknowledged within {timeout_s:g} s") from None
+        finally:
+            await client.close()
+
+    _with_etcd(url, files, lines)
+
+
+def _with_etcd(
+    url: str, files: dict[str, Path | None], work: "Callable[[EtcdClient, ClusterKeys], Awaitable[T]]"
+) -> T:
+    certificates = _certificates(files)
+    address_module = _module("etcd.address")
+    try:
+        address = address_module.ClusterAddress.parse(url)
+        etcd = address.client(certificates)
+    except (ValueError, ssl.SSLError) as error:
+        raise UsageError(str(error)) from None
+
+    async def run() -> T:
+        async with etcd:
+            return await work(etcd, address.keys)
+
+    try:
+        return asyncio.run(run())
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def _certificates(files: dict[str, Path | None]) -> Any:
+    given = [files[name] for name in ("ca", "certificate", "key")]
+    if not any(given):
+        return None
+    if not all(given):
+        raise UsageError("expected --ca, --certificate and --key together")
+    return _module("etcd.address").Certificates(*given)
+
+
+def _module(name: str) -> Any:
+    """Return a module of the cluster. Raises MissingExtra."""
+    try:
+        return importlib.import_module(f"timestone_cluster.{name}")
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("timestone"):
+            raise
+        raise MissingExtra("a cluster", error.name or "httpx", "cluster") from None

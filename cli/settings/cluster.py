@@ -1,0 +1,52 @@
+"""Settings of a node of a cluster, which `serve --cluster` starts."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from timestone.address import is_loopback, parse_address
+from timestone.declared import Declared, setting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSettings(Declared):
+    """Table `[cluster]`. Raises ValueError for contradicting settings."""
+
+    etcd: str | None = setting(
+        None,
+        "run a node of this cluster, without MQTT: etcd://HOST:PORT,HOST:PORT/NAME; none: no cluster",
+        metavar="URL",
+    )
+    name: str = setting("", "name of the node, for people; none: the name of the machine")
+    listen: str = setting(
+        "127.0.0.1:0",
+        "address for other nodes and for clients of the cluster; port 0 takes a free one; beyond loopback it needs "
+        "certificates",
+        metavar="HOST:PORT",
+    )
+    advertise: str | None = setting(
+        None,
+        "address by which others reach this node, if it is not the one it listens on",
+        metavar="HOST:PORT",
+    )
+    ca: Path | None = field(
+        default=None,
+        metadata={"help": "PEM file with who signs the certificates of etcd and of all nodes"},
+    )
+    certificate: Path | None = field(
+        default=None,
+        metadata={"help": "PEM file with the certificate that the node shows to etcd and to nodes"},
+    )
+    key: Path | None = field(default=None, metadata={"help": "PEM file with the key of that certificate"})
+
+    def __post_init__(self) -> None:
+        Declared.__post_init__(self)
+        given = [self.ca is not None, self.certificate is not None, self.key is not None]
+        if any(given) and not all(given):
+            raise ValueError("expected ca, certificate and key together")
+        host, _ = parse_address(self.listen, setting="listen")
+        if self.advertise is not None:
+            parse_address(self.advertise, setting="advertise")
+        if not is_loopback(host) and not all(given):
+            raise ValueError(
+                f"listen = {self.listen} lets other machines append without a login: set ca, certificate and key"
+            )

@@ -1,0 +1,124 @@
+"""Keys of a cluster in etcd and their values, encoded and checked. `shards/<k>` is in `shard_record`."""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
+
+from timestone.address import parse_address
+from timestone.format.names import validate_log
+from timestone_cluster.errors import UndecodableValue
+
+ROOT = "/timestone/"
+MOST_SHARDS = 1024
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterKeys:
+    """Where the keys of one cluster are."""
+
+    name: str
+
+    @property
+    def prefix(self) -> str:
+        """Return what all keys begin with."""
+        return f"{ROOT}{self.name}/"
+
+    @property
+    def cluster(self) -> str:
+        """Return the key of what was decided when the cluster was made."""
+        return f"{self.prefix}cluster"
+
+    def node(self, node: str) -> str:
+        """Return the key by which a running node is registered."""
+        return f"{self.prefix}nodes/{node}"
+
+    def shard(self, number: int) -> str:
+        """Return the key of a shard."""
+        return f"{self.prefix}shards/{number}"
+
+    def log(self, name: str) -> str:
+        """Return the key of a log."""
+        return f"{self.prefix}logs/{name}"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterValue:
+    """What was decided when the cluster was made."""
+
+    id: str
+    """Random; a data folder keeps it."""
+    shards: int
+    replicas: int
+    min_isr: int
+
+    def encode(self) -> bytes:
+        """Return the value in etcd."""
+        return json.dumps({"version": 1, **asdict(self)}, sort_keys=True).encode()
+
+    @classmethod
+    def decode(cls, value: bytes) -> "ClusterValue":
+        """Return a value of etcd. Raises UndecodableValue."""
+
+        def made(fields: dict[str, Any]) -> ClusterValue:
+            found = cls(
+                _text(fields["id"]), *(_whole(fields[name]) for name in ("shards", "replicas", "min_isr"))
+            )
+            if not (1 <= found.shards <= MOST_SHARDS and 1 <= found.min_isr <= found.replicas):
+                raise ValueError("numbers out of range")
+            return found
+
+        return _decoded(value, made)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeValue:
+    """A running node."""
+
+    name: str
+    peer: str
+    """HOST:PORT at which other nodes and clients reach it."""
+
+    def encode(self) -> bytes:
+        """Return the value in etcd."""
+        return json.dumps({"version": 1, **asdict(self)}, sort_keys=True).encode()
+
+    @classmethod
+    def decode(cls, value: bytes) -> "NodeValue":
+        """Return a value of etcd. Raises UndecodableValue."""
+
+        def made(fields: dict[str, Any]) -> NodeValue:
+            found = cls(_text(fields["name"]), _text(fields["peer"]))
+            parse_address(found.peer, setting="peer")
+            return found
+
+        return _decoded(value, made)
+
+
+def check_log_name(name: str) -> str:
+    """Return the name of a log. Raises InvalidName."""
+    validate_log(name, 0)
+    return name
+
+
+def _decoded(value: bytes, made: Callable[[dict[str, Any]], T]) -> T:
+    try:
+        fields = json.loads(value)
+        if fields["version"] != 1:
+            raise ValueError(f"expected version 1, got {fields['version']!r}")
+        return made(fields)
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise UndecodableValue(f"invalid value in etcd: {error!r} in {value[:200]!r}") from None
+
+
+def _whole(value: object) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"expected a whole number, got {value!r}")
+    return value
+
+
+def _text(value: object) -> str:
+    if type(value) is not str or not 0 < len(value) <= 255:
+        raise ValueError(f"expected a text, got {value!r}")
+    return value

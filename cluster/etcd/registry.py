@@ -1,0 +1,154 @@
+"""A picture of the keys of one cluster that follows etcd, and this node's own registration.
+
+The picture is read whole every two seconds, and a watch reports the changes in between. A watch that ends is never
+resumed: the picture is read again first. So a node acts on no older view, also when etcd or the network is at fault."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+
+from timestone_cluster.errors import EtcdUnavailable, UndecodableValue, WatchEnded
+from timestone_cluster.etcd.client import Change, Coordinator, KeyValue, Outcome, Picture
+from timestone_cluster.etcd.keys import ClusterKeys, NodeValue
+
+LEASE_S = 3
+KEEP_ALIVE_S = 1.0
+_READ_S = 2.0
+_RETRY_S = 0.3
+_LOGGER = logging.getLogger("timestone.cluster")
+
+
+class Registry:
+    """Keys of a cluster as of now. For one event loop."""
+
+    def __init__(self, etcd: Coordinator, keys: ClusterKeys, changed: Callable[[], None]) -> None:
+        """changed: called after each change of the picture."""
+        self.etcd = etcd
+        self.keys = keys
+        self.pairs: dict[str, KeyValue] = {}
+        self.revision = 0
+        self._changed = changed
+        self._wake = asyncio.Event()
+
+    def below(self, folder: str) -> dict[str, KeyValue]:
+        """Return the keys of a folder by the rest of their name."""
+        prefix = f"{self.keys.prefix}{folder}/"
+        return {key[len(prefix) :]: pair for key, pair in self.pairs.items() if key.startswith(prefix)}
+
+    @property
+    def runs(self) -> dict[str, int]:
+        """Return the registered nodes and their runs."""
+        return {node: pair.created for node, pair in self.below("nodes").items()}
+
+    def address_of(self, node: str) -> str | None:
+        """Return where a node can be reached; None if it is not registered, or says nothing valid."""
+        pair = self.pairs.get(self.keys.node(node))
+        if pair is None:
+            return None
+        try:
+            return NodeValue.decode(pair.value).peer
+        except UndecodableValue as error:
+            _LOGGER.error("node %s: %s", node, error)
+            return None
+
+    async def refresh(self) -> None:
+        """Read all keys now. Raises EtcdUnavailable."""
+        self._take(await self.etcd.read(self.keys.prefix))
+
+    def _take(self, picture: Picture) -> None:
+        if picture.revision >= self.revision:
+            self.pairs, self.revision = dict(picture.pairs), picture.revision
+            self._changed()
+
+    def note(self, outcome: Outcome) -> None:
+        """Take what a transaction has found, before a watch tells it."""
+        found = outcome.found
+        if found is not None:
+            self._apply(Change(found.key, found, found.revision))
+            self._changed()
+
+    def wake(self) -> None:
+        """Have the keys read soon."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Follow etcd until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._read_often())
+            tasks.create_task(self._watch())
+
+    async def _read_often(self) -> None:
+        while True:
+            try:
+                await self.refresh()
+            except EtcdUnavailable as error:
+                _LOGGER.debug("etcd: %s", error)
+                await asyncio.sleep(_RETRY_S)
+                continue
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), _READ_S)
+            self._wake.clear()
+
+    def _apply(self, change: Change) -> None:
+        known = self.pairs.get(change.key)
+        if known is not None and known.revision >= change.revision:
+            return  # a picture that was read in between is newer
+        self.revision = max(self.revision, change.revision)
+        if change.found is None:
+            self.pairs.pop(change.key, None)
+        else:
+            self.pairs[change.key] = change.found
+
+    async def _watch(self) -> None:
+        while True:
+            try:
+                await self.refresh()
+                async for changes in self.etcd.watch(self.keys.prefix, self.revision + 1):
+                    for change in changes:
+                        self._apply(change)
+                    if changes:
+                        self._changed()
+            except (EtcdUnavailable, WatchEnded) as error:
+                _LOGGER.debug("etcd: %s", error)
+            await asyncio.sleep(_RETRY_S)
+
+
+class Registration:
+    """This node's key, which exists while the process is alive and its event loop runs."""
+
+    def __init__(
+        self, etcd: Coordinator, key: str, value: NodeValue, registered: Callable[[int], None]
+    ) -> None:
+        """registered: called with each new run."""
+        self._etcd = etcd
+        self._key = key
+        self._value = value
+        self._registered = registered
+        self._lease = 0
+
+    async def run(self) -> None:
+        """Register, and keep registered, until cancelled."""
+        while True:
+            try:
+                if self._lease == 0 or not await self._etcd.keep_alive(self._lease):
+                    await self._register()
+            except EtcdUnavailable as error:
+                _LOGGER.debug("etcd: %s", error)
+            await asyncio.sleep(KEEP_ALIVE_S)
+
+    async def _register(self) -> None:
+        self._lease = 0
+        lease = await self._etcd.grant(LEASE_S)
+        # A key of an earlier process would keep its revision of creation, and this one would pass for the other.
+        await self._etcd.delete(self._key)
+        outcome = await self._etcd.put(self._key, self._value.encode(), revision=0, lease=lease)
+        if outcome.is_done and outcome.found is not None:
+            self._lease = lease
+            self._registered(outcome.found.created)
+
+    async def end(self) -> None:
+        """Take the key away, so that others need not wait for the lease."""
+        if self._lease:
+            with suppress(EtcdUnavailable):
+                await self._etcd.revoke(self._lease)

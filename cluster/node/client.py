@@ -1,0 +1,145 @@
+"""Appending to a cluster from outside: finds the leader of a shard through etcd, and again when it has changed."""
+
+import asyncio
+import itertools
+import ssl
+from collections.abc import Sequence
+
+from timestone.address import parse_address
+from timestone.errors import NotLeader
+from timestone_cluster.errors import (
+    AppendUnknown,
+    ClusterError,
+    UndecodableFrame,
+    WrongCluster,
+)
+from timestone_cluster.etcd.client import Coordinator
+from timestone_cluster.etcd.keys import ClusterKeys, ClusterValue, NodeValue
+from timestone_cluster.node.wire import Append, Appended, Hello, encoded, read_message
+from timestone_cluster.shard_record import ShardRecord, node_of
+
+_DIAL_S = 2.0
+_PAUSE_S = 0.1
+
+
+class ClusterClient:
+    """Appends to the logs of a cluster. For one event loop; any number of appends at a time."""
+
+    def __init__(
+        self, etcd: Coordinator, keys: ClusterKeys, *, context: ssl.SSLContext | None = None
+    ) -> None:
+        self._etcd, self._keys, self._context = etcd, keys, context
+        self._connections: dict[int, _Connection] = {}
+        self._numbers = itertools.count()
+        self._lock = asyncio.Lock()
+
+    async def append(
+        self, log: str, payloads: Sequence[bytes], *, topics: Sequence[str] = (), shard: int = 0
+    ) -> int:
+        """Append records to a log of a shard, all or none, and return the offset of the first. They are then on the
+        disks of all in-sync replicas.
+
+        Raises NotLeader, EtcdUnavailable or OSError if nothing was appended; AppendUnknown if the records may be in the
+        log or not."""
+        connection = await self._connection(shard)
+        number = next(self._numbers)
+        try:
+            return await connection.append(shard, Append(number, log, list(topics), list(payloads)))
+        except (ClusterError, NotLeader):
+            if self._connections.get(shard) is connection:
+                del self._connections[shard]
+                connection.close()
+            raise
+
+    async def append_again(
+        self,
+        log: str,
+        payloads: Sequence[bytes],
+        *,
+        topics: Sequence[str] = (),
+        shard: int = 0,
+        timeout_s: float = 30.0,
+    ) -> int:
+        """Append as `append`, and again until it is acknowledged: at least once. Raises TimeoutError."""
+        async with asyncio.timeout(timeout_s):
+            while True:
+                try:
+                    return await self.append(log, payloads, topics=topics, shard=shard)
+                except (ClusterError, NotLeader, OSError):
+                    await asyncio.sleep(_PAUSE_S)
+
+    async def close(self) -> None:
+        """Close all connections. What waits raises AppendUnknown."""
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    async def _connection(self, shard: int) -> "_Connection":
+        async with self._lock:
+            found = self._connections.get(shard)
+            if found is None or found.is_closed:
+                found = self._connections[shard] = await self._connected(shard)
+            return found
+
+    async def _connected(self, shard: int) -> "_Connection":
+        pairs = (await self._etcd.read(self._keys.prefix)).pairs
+        cluster = pairs.get(self._keys.cluster)
+        if cluster is None:
+            raise WrongCluster(f"there is no cluster {self._keys.name!r} in etcd")
+        record = pairs.get(self._keys.shard(shard))
+        leader = ShardRecord.decode(record.value).leader if record is not None else None
+        node = pairs.get(self._keys.node(node_of(leader))) if leader is not None else None
+        if node is None:
+            raise NotLeader(f"shard {shard} has no leader now")
+        host, port = parse_address(NodeValue.decode(node.value).peer, setting="peer")
+        async with asyncio.timeout(_DIAL_S):
+            reader, writer = await asyncio.open_connection(host, port, ssl=self._context)
+        writer.writelines(encoded(Hello(ClusterValue.decode(cluster.value).id, "")))
+        return _Connection(reader, writer)
+
+
+class _Connection:
+    """Connection to one node."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self._waiting: dict[int, asyncio.Future[Appended]] = {}
+        self.is_closed = False
+        self._task = asyncio.ensure_future(self._read())
+
+    async def append(self, shard: int, message: Append) -> int:
+        if self.is_closed:
+            raise NotLeader("the connection has ended")
+        answered: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+        self._waiting[message.number] = answered
+        try:
+            self._writer.writelines(encoded(message, shard))
+            answer = await answered
+        finally:
+            self._waiting.pop(message.number, None)
+        if answer.is_unknown:
+            raise AppendUnknown(answer.error)
+        if answer.error:
+            raise NotLeader(answer.error)
+        return answer.first
+
+    async def _read(self) -> None:
+        try:
+            while True:
+                _, message = await read_message(self._reader)
+                one = self._waiting.get(message.number) if isinstance(message, Appended) else None
+                if one is not None and not one.done() and isinstance(message, Appended):
+                    one.set_result(message)
+        except (OSError, asyncio.IncompleteReadError, UndecodableFrame):
+            pass
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        self.is_closed = True
+        self._writer.transport.abort()
+        for one in self._waiting.values():
+            if not one.done():
+                one.set_exception(AppendUnknown("the connection ended before the answer"))
+        if asyncio.current_task() is not self._task:
+            self._task.cancel()

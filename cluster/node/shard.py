@@ -1,0 +1,367 @@
+"""One replica of one shard at work: does what the protocol asks for, and reports what has happened. Event-loop thread
+only; flushes and reads of the disk run in threads."""
+
+import asyncio
+import functools
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Protocol, cast
+
+from timestone.errors import LogFailed, TimestoneError
+from timestone.replication.replicated_log import ReplicatedLog
+from timestone_cluster.actions import (
+    Action,
+    Alarm,
+    Append,
+    Clear,
+    Cut,
+    Propose,
+    Refresh,
+    Send,
+    Serve,
+    Ship,
+    Show,
+    StepDown,
+)
+from timestone_cluster.deadlines import Deadlines
+from timestone_cluster.frames import Frame, Records
+from timestone_cluster.leader import Leader
+from timestone_cluster.node.links import Item
+from timestone_cluster.node.wire import StoredData, encoded
+from timestone_cluster.replica import Replica
+from timestone_cluster.replica_log import ReplicaLog
+from timestone_cluster.shard_record import ShardRecord, node_of
+
+_LOGGER = logging.getLogger("timestone.cluster")
+_SHIP_BYTES = 1 << 20
+_REOPEN_S = 5.0
+
+
+class Surroundings(Protocol):
+    """What a shard needs of its node. Implemented by `Node`."""
+
+    def send(self, node: str, item: Item) -> None: ...
+    def propose(self, shard: int, proposal: Propose) -> None: ...
+    def refresh(self) -> None: ...
+    def failed(self, error: Exception) -> None:
+        """The store cannot be relied on: the process has to end."""
+
+
+class Shard:
+    """A replica with its logs."""
+
+    def __init__(
+        self,
+        number: int,
+        node: str,
+        run: int,
+        min_isr: int,
+        logs: Mapping[str, ReplicatedLog],
+        damaged: frozenset[str],
+        around: Surroundings,
+    ) -> None:
+        """logs, damaged: by the name of their folder."""
+        self.number = number
+        self.alarm = ""
+        self._node, self._min_isr = node, min_isr
+        self._around = around
+        self._loop = asyncio.get_running_loop()
+        self._logs: dict[str, ReplicatedLog] = {}
+        self._damaged = damaged
+        self._flushing: set[str] = set()
+        self._cuts = 0
+        self._changed: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._replica = Replica(node, run, min_isr, {})
+        self._deadlines = Deadlines(self._replica, now_s())
+        for name, log in logs.items():
+            self._take(name, log)
+            self._replica.logs[name] = self._state(name)
+
+    # What it is, for others.
+
+    @property
+    def replica(self) -> Replica:
+        """Return the state of the protocol. Read only."""
+        return self._replica
+
+    def log(self, name: str) -> ReplicatedLog | None:
+        """Return a log by the name of its folder; None if it has none."""
+        return self._logs.get(name)
+
+    # Events.
+
+    def add_log(self, name: str, log: ReplicatedLog) -> None:
+        """Begin to replicate a new log."""
+        if name in self._logs:
+            return
+        self._take(name, log)
+        self._replica.log_added(name)
+        if self._replica.is_serving and isinstance(self._replica.role, Leader):
+            log.lead(self._replica.role.generation)
+        self._perform()
+
+    def record_seen(self, record: ShardRecord, revision: int) -> None:
+        """Take the record of etcd."""
+        before = self._replica.record
+        self._replica.record_seen(record, revision)
+        if before is None or (before.generation, before.leader) != (record.generation, record.leader):
+            leader = record.leader or "none"
+            _LOGGER.info("shard %d: generation %d, leader %s", self.number, record.generation, leader)
+        self._perform()
+
+    def refused(self, proposal: Propose) -> None:
+        """Take the answer that a proposal did not take place."""
+        self._replica.refused(proposal)
+        self._perform()
+
+    def registered(self, run: int) -> None:
+        """Take a new registration of this node."""
+        self._replica.registered(run)
+        self._perform()
+
+    def linked(self, node: str) -> None:
+        """Note a new connection with a node."""
+        self._replica.linked(node)
+        self._perform()
+
+    def received(self, node: str, frame: Frame) -> None:
+        """Take a frame."""
+        self._deadlines.heard(node, now_s())
+        self._replica.received(node, frame)
+        self._perform()
+
+    def tick(self, runs: Mapping[str, int]) -> None:
+        """Do what is due; five times a second."""
+        self._deadlines.tick(now_s(), runs)
+        self._perform()
+
+    def hand_over(self, runs: Mapping[str, int]) -> bool:
+        """Propose another member as the leader, if this one leads. Return whether it leads."""
+        role = self._replica.role
+        if not isinstance(role, Leader):
+            return False
+        for member in sorted(role.isr - {role.member}):
+            if role.is_serving and node_of(member) in runs and role.may_hand_over(member):
+                for log in self._logs.values():
+                    log.follow()
+                if all(log.extent[0] == self._replica.logs[name].end for name, log in self._logs.items()):
+                    self._replica.hand_over(member, runs[node_of(member)])
+                else:  # something was appended in between
+                    for log in self._logs.values():
+                        log.lead(role.generation)
+                self._perform()
+                break
+        return True
+
+    async def close(self) -> None:
+        """Stop to lead, and end what runs."""
+        for log in self._logs.values():
+            log.on_written = lambda: None
+            log.follow()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # Logs.
+
+    def _take(self, name: str, log: ReplicatedLog) -> None:
+        log.follow()
+        self._logs[name] = log
+
+        def changed() -> None:
+            self._loop.call_soon_threadsafe(self._log_changed, name)
+
+        log.on_written = changed
+
+    def _state(self, name: str) -> ReplicaLog:
+        log = self._logs[name]
+        log.sync()
+        written, names = log.extent
+        state = ReplicaLog.opened(
+            start=log.local_start_offset,
+            end=written,
+            names=names,
+            committed=log.end_offset,
+            runs=log.generations(),
+        )
+        state.damaged = name in self._damaged or not log.is_whole
+        return state
+
+    def _log_changed(self, name: str) -> None:
+        """Handle appends of clients, once for all since the last call."""
+        if not self._changed:
+            self._loop.call_soon(self._logs_changed)
+        self._changed.add(name)
+
+    def _logs_changed(self) -> None:
+        changed, self._changed = self._changed, set()
+        for name in changed:
+            log, state = self._logs[name], self._replica.logs[name]
+            if not self._replica.is_serving:
+                continue
+            durable = log.synced_offset
+            written, names = log.extent
+            if written > state.end:
+                self._replica.appended(name, written, names)
+            if durable > state.durable:
+                self._replica.durable(name, durable)
+        self._perform()
+
+    def _flush(self, name: str) -> None:
+        if name not in self._flushing:
+            self._flushing.add(name)
+            self._start(self._flushed(name))
+
+    async def _flushed(self, name: str) -> None:
+        log, state, cuts = self._logs[name], self._replica.logs[name], self._cuts
+        try:
+            durable = await asyncio.to_thread(log.sync)
+        except LogFailed as error:
+            return self._around.failed(error)
+        except (TimestoneError, OSError) as error:
+            _LOGGER.error("shard %d: %s: %s", self.number, name, error)
+            await asyncio.sleep(_REOPEN_S)
+        else:
+            if cuts == self._cuts:  # otherwise it began in front of a cut
+                self._replica.durable(name, durable)
+        finally:
+            self._flushing.discard(name)
+        if self._replica.logs.get(name) is state and state.durable < state.end:
+            self._flush(name)
+        self._perform()
+        return None
+
+    def _start(self, coroutine: "asyncio._CoroutineLike[None]") -> None:
+        task = self._loop.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # Actions.
+
+    def _perform(self) -> None:
+        while actions := self._replica.take_actions():
+            for action in actions:
+                try:
+                    self._do(action)
+                except LogFailed as error:
+                    return self._around.failed(error)
+                except (TimestoneError, OSError, ValueError) as error:
+                    return self._begin_again(error)
+        return None
+
+    def _do(self, action: Action) -> None:
+        match action:
+            case Send(member, frame):
+                self._around.send(node_of(member), encoded(frame, self.number))
+            case Ship(member):
+                self._around.send(node_of(member), self._shipping(action))
+            case Append(records):
+                self._append(records)
+            case Show(name, committed):
+                self._logs[name].show(committed)
+            case Cut(name, offset, names):
+                _LOGGER.warning("shard %d: %s is cut to offset %d", self.number, name, offset)
+                self._cuts += 1
+                self._logs[name].cut(offset, names)
+            case Clear(name, start):
+                _LOGGER.warning("shard %d: %s begins again at offset %d", self.number, name, start)
+                self._cuts += 1
+                self._logs[name].reset(start)
+            case Serve(generation):
+                _LOGGER.info("shard %d: serves in generation %d", self.number, generation)
+                for name, log in self._logs.items():
+                    if log.extent[0] != self._replica.logs[name].end:
+                        raise ValueError(f"{name} ends at {log.extent[0]}")
+                    log.lead(generation)
+            case StepDown(generation):
+                _LOGGER.info("shard %d: leads generation %d no more", self.number, generation)
+                self._step_down(generation)
+            case Propose():
+                self._around.propose(self.number, action)
+            case Refresh():
+                self._around.refresh()
+            case Alarm(reason):
+                self._alarmed(reason)
+
+    def _step_down(self, generation: int) -> None:
+        for name, log in self._logs.items():
+            log.follow()
+            state, (written, names) = self._replica.logs[name], log.extent
+            if written > state.end:  # appended since the last report
+                state.extend(generation, written, names)
+                self._flush(name)
+
+    def _append(self, records: Records) -> None:
+        stored = cast(StoredData, records.data)
+        self._logs[records.log].append_replica(
+            records.last_generation,
+            records.first,
+            stored.entries,
+            stored.data,
+            records.names_first,
+            records.names,
+        )
+        if self._logs[records.log].extent[0] != records.end:
+            raise ValueError(f"invalid records: expected them to end at {records.end}")
+        self._flush(records.log)
+
+    def _alarmed(self, reason: str) -> None:
+        if reason != self.alarm:
+            _LOGGER.error("shard %d: this replica stays out: %s", self.number, reason)
+        self.alarm = reason
+
+    def _shipping(self, ship: Ship) -> Callable[[], "asyncio.Future[list[bytes] | None]"]:
+        """Return what reads the next records of a range when they can be sent."""
+        role, at, names = self._replica.role, ship.first, ship.names
+
+        async def following() -> list[bytes] | None:
+            nonlocal at, names
+            log, state = self._logs[ship.log], self._replica.logs[ship.log]
+            if self._replica.role is not role or not isinstance(role, Leader) or at >= ship.end:
+                return None
+            read = functools.partial(log.read_stored, at, ship.end, max_bytes=_SHIP_BYTES)
+            try:
+                found = read() if log.holds_in_memory(at) else await asyncio.to_thread(read)
+            except (TimestoneError, OSError) as error:
+                _LOGGER.error("shard %d: %s cannot be shipped: %s", self.number, ship.log, error)
+                if self._replica.role is role:
+                    self._replica.damaged(ship.log)
+                    self._perform()
+                return None
+            if self._replica.role is not role:
+                return None
+            upto = max(names, found.names)
+            new = tuple(log.topic_name(number) or "" for number in range(names, upto))
+            generation = state.generation_at(found.first)
+            stored = StoredData(found.entries, found.data)
+            frame = Records(role.generation, ship.log, found.first, found.end, generation, names, new, stored)
+            at, names = found.end, upto
+            return encoded(frame, self.number)
+
+        return following  # type: ignore[return-value]
+
+    def _begin_again(self, error: Exception) -> None:
+        """Begin again from what the disk has, after an error in the middle of an action: what the protocol believes of
+        the logs may be wrong. A generation that was led is not led on."""
+        _LOGGER.error("shard %d: begins again: %s", self.number, error)
+        old = self._replica
+        for log in self._logs.values():
+            log.follow()
+        self._cuts += 1
+        try:
+            states = {name: self._state(name) for name in self._logs}
+        except (TimestoneError, OSError) as failure:
+            return self._around.failed(failure)
+        fresh = Replica(self._node, old.run, self._min_isr, states)
+        fresh.ended = old.generation
+        self._replica = fresh
+        self._deadlines = Deadlines(fresh, now_s() + _REOPEN_S)
+        self._loop.call_later(_REOPEN_S, self._around.refresh)
+        return None
+
+
+def now_s() -> float:
+    """Return the seconds of a clock that never goes back and counts the time of a suspended machine, too."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -1,0 +1,149 @@
+"""Frames as bytes. A message is length (u32), kind (u8), shard (u32), length of the head (u32), head, data; little
+endian. The head is msgpack of the fields; data is entries and bytes of records, for `Records` only.
+
+Nothing that arrives is trusted: types, sizes and kinds are checked, and what is not valid ends the connection."""
+
+import asyncio
+import struct
+from typing import Any, NamedTuple
+
+import msgspec
+
+from timestone_cluster.errors import UndecodableFrame
+from timestone_cluster.frames import (
+    Committed,
+    Diverged,
+    Fenced,
+    Follow,
+    Frame,
+    Held,
+    Records,
+    Reset,
+    Started,
+)
+
+MESSAGE_BYTES = 256 << 20
+"""Most that one message may have: a record of the largest size, and its entry."""
+_HEAD = struct.Struct("<IBII")
+_LENGTH = struct.Struct("<I")
+
+
+class Hello(msgspec.Struct, frozen=True, array_like=True):
+    """First message of a connection. node: empty for a client."""
+
+    cluster: str
+    node: str
+    version: int = 1
+
+
+class Append(msgspec.Struct, frozen=True, array_like=True):
+    """A client wants records to be appended to a log of a shard."""
+
+    number: int
+    log: str
+    topics: list[str]
+    """One for each record; empty for none."""
+    payloads: list[bytes]
+
+
+class Appended(msgspec.Struct, frozen=True, array_like=True):
+    """Answer to `Append` of this number: the offset of the first record, or why there is none."""
+
+    number: int
+    first: int
+    error: str = ""
+    is_unknown: bool = False
+    """The records may be in the log or not."""
+
+
+class StoredData(NamedTuple):
+    """Data of `Records`."""
+
+    entries: bytes
+    data: bytes
+
+
+class RecordsHead(msgspec.Struct, frozen=True, array_like=True):
+    """`Records` without its data."""
+
+    generation: int
+    log: str
+    first: int
+    end: int
+    last_generation: int
+    names_first: int
+    names: tuple[str, ...]
+    entries_bytes: int
+
+
+_KINDS: tuple[type[Any], ...] = (
+    Hello, Fenced, Follow, Held, Started, Diverged, Reset, Committed, RecordsHead, Append, Appended,
+)  # fmt: skip
+_NUMBERS = {kind: number for number, kind in enumerate(_KINDS)}
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODERS = [msgspec.msgpack.Decoder(kind) for kind in _KINDS]
+
+Message = Frame | Hello | Append | Appended
+
+
+def encoded(message: Message, shard: int = 0) -> list[bytes]:
+    """Return the pieces of a message."""
+    data: tuple[bytes, ...] = ()
+    head_value: Any = message
+    if isinstance(message, Records):
+        stored = message.data
+        assert isinstance(stored, StoredData)
+        data = stored
+        head_value = RecordsHead(
+            message.generation,
+            message.log,
+            message.first,
+            message.end,
+            message.last_generation,
+            message.names_first,
+            message.names,
+            len(stored.entries),
+        )
+    head = _ENCODER.encode(head_value)
+    size_bytes = _HEAD.size - _LENGTH.size + len(head) + sum(map(len, data))
+    return [_HEAD.pack(size_bytes, _NUMBERS[type(head_value)], shard, len(head)), head, *data]
+
+
+async def read_message(reader: asyncio.StreamReader) -> tuple[int, Message]:
+    """Return shard and message. Raises UndecodableFrame; OSError or IncompleteReadError at the end."""
+    (size_bytes,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
+    if not _HEAD.size - _LENGTH.size <= size_bytes <= MESSAGE_BYTES:
+        raise UndecodableFrame(f"invalid message: expected up to {MESSAGE_BYTES} bytes, got {size_bytes}")
+    return decoded(await reader.readexactly(size_bytes))
+
+
+def decoded(body: bytes) -> tuple[int, Message]:
+    """Return shard and message of what stands behind the length. Raises UndecodableFrame."""
+    at = _HEAD.size - _LENGTH.size
+    if len(body) < at:
+        raise UndecodableFrame(f"invalid message: expected {at} bytes or more, got {len(body)}")
+    kind, shard, head_bytes = struct.unpack_from("<BII", body)
+    if kind >= len(_KINDS) or at + head_bytes > len(body):
+        raise UndecodableFrame(f"invalid message: kind {kind}, head of {head_bytes} of {len(body)} bytes")
+    try:
+        head = _DECODERS[kind].decode(memoryview(body)[at : at + head_bytes])
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise UndecodableFrame(f"invalid message of kind {_KINDS[kind].__name__}: {error}") from None
+    rest = body[at + head_bytes :]
+    if isinstance(head, RecordsHead):
+        if not 0 <= head.entries_bytes <= len(rest):
+            raise UndecodableFrame(f"invalid records: {head.entries_bytes} bytes of entries in {len(rest)}")
+        stored = StoredData(rest[: head.entries_bytes], rest[head.entries_bytes :])
+        return shard, Records(
+            head.generation,
+            head.log,
+            head.first,
+            head.end,
+            head.last_generation,
+            head.names_first,
+            head.names,
+            stored,
+        )
+    if rest:
+        raise UndecodableFrame(f"invalid message of kind {_KINDS[kind].__name__}: {len(rest)} bytes too many")
+    return shard, head

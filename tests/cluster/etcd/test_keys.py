@@ -1,0 +1,42 @@
+"""Keys and values in etcd."""
+
+import pytest
+
+from timestone.errors import InvalidName
+from timestone_cluster.errors import UndecodableValue
+from timestone_cluster.etcd.keys import ClusterKeys, ClusterValue, NodeValue, check_log_name
+
+
+def test_values_are_the_same_when_they_were_encoded_and_decoded() -> None:
+    cluster, node = ClusterValue("0123", 4, 3, 2), NodeValue("a", "[::1]:7000")
+    assert ClusterValue.decode(cluster.encode()) == cluster
+    assert NodeValue.decode(node.encode()) == node
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"", b"[]", b"null", b'{"version": 2}', b"[" * 10_000,
+        b'{"version": 1, "id": "", "shards": 1, "replicas": 3, "min_isr": 2}',
+        b'{"version": 1, "id": "a", "shards": 0, "replicas": 3, "min_isr": 2}',
+        b'{"version": 1, "id": "a", "shards": 1, "replicas": 1, "min_isr": 2}',
+        b'{"version": 1, "id": "a", "shards": 1.5, "replicas": 3, "min_isr": 2}',
+    ],
+)  # fmt: skip
+def test_value_that_no_cluster_has_written_is_refused(value: bytes) -> None:
+    with pytest.raises(UndecodableValue):
+        ClusterValue.decode(value)
+
+
+@pytest.mark.parametrize("value", [b"{}", b'{"version": 1, "name": "a", "peer": "nowhere"}'])
+def test_node_without_a_valid_address_is_refused(value: bytes) -> None:
+    with pytest.raises(UndecodableValue):
+        NodeValue.decode(value)
+
+
+def test_keys_of_a_cluster_have_its_prefix() -> None:
+    keys = ClusterKeys("plant")
+    assert keys.shard(3) == "/timestone/plant/shards/3"
+    assert all(key.startswith(keys.prefix) for key in (keys.cluster, keys.node("a"), keys.log("b")))
+    with pytest.raises(InvalidName):
+        check_log_name("a/../b")

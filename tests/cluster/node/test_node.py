@@ -1,0 +1,218 @@
+"""Three nodes as processes and a real etcd, and everything that may end: checked by what their files hold."""
+
+import asyncio
+import os
+import random
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.etcd_server import EtcdServer, etcd_server
+from tests.cluster.node_processes import NAME, HeldRecord, NodeProcess, held, wait_until_exits
+from tests.support.seeds import run_seed, told_on_failure
+from timestone.errors import NotLeader
+from timestone_cluster.errors import AppendUnknown, ClusterError
+from timestone_cluster.etcd.client import EtcdClient
+from timestone_cluster.etcd.keys import ClusterKeys
+from timestone_cluster.node.client import ClusterClient
+from timestone_cluster.operations import ShardStatus, cluster_status, make_cluster, make_log
+
+pytestmark = pytest.mark.slow
+
+KEYS = ClusterKeys(NAME)
+LOG = "telemetry"
+SECONDS = float(os.environ.get("TIMESTONE_CLUSTER_SECONDS", "15"))
+NEVER_S = 60.0
+
+
+class Harness:
+    """A cluster, clients that append to it, and what was acknowledged."""
+
+    def __init__(self, etcd: EtcdServer, client: EtcdClient, nodes: list[NodeProcess]) -> None:
+        self.server, self.etcd, self.nodes = etcd, client, nodes
+        self.acknowledged: dict[bytes, int] = {}
+        self.unknown: set[bytes] = set()
+        self.longest_s = 0.0
+
+    async def shard(self) -> ShardStatus:
+        return (await cluster_status(self.etcd, KEYS)).shards[0]
+
+    async def until(self, is_so: Callable[[ShardStatus], bool]) -> ShardStatus:
+        """Wait for a state of the shard."""
+        async with asyncio.timeout(NEVER_S):
+            while True:
+                try:
+                    found = await self.shard()
+                    if is_so(found):
+                        return found
+                except ClusterError:
+                    pass
+                await asyncio.sleep(0.05)
+
+    async def leader(self) -> NodeProcess:
+        found = await self.until(lambda shard: shard.is_led)
+        return next(node for node in self.nodes if node.node_id() == found.leader)
+
+    async def write(self, name: str, ended: asyncio.Event) -> None:
+        """Append records one after another, each once, and note what is known of it."""
+        client, number, last_s = ClusterClient(self.etcd, KEYS), 0, asyncio.get_running_loop().time()
+        while not ended.is_set():
+            payload = f"{name} {number}".encode()
+            try:
+                async with asyncio.timeout(8):
+                    self.acknowledged[payload] = await client.append(
+                        LOG, [payload], topics=[f"{name}/{number % 50}"]
+                    )
+                now_s = asyncio.get_running_loop().time()
+                self.longest_s, last_s = max(self.longest_s, now_s - last_s), now_s
+            except (AppendUnknown, TimeoutError):
+                self.unknown.add(payload)
+            except (ClusterError, NotLeader, OSError):
+                await asyncio.sleep(0.05)
+            number += 1
+        await client.close()
+
+    async def check(self) -> list[HeldRecord]:
+        """Stop all nodes, and require that each acknowledged record is once in the files of all, where it was
+        acknowledged, and that all have the same ones."""
+        await self.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
+        client = ClusterClient(self.etcd, KEYS)
+        last = await client.append_again(LOG, [b"the last one"])
+        await client.close()
+        async with asyncio.timeout(NEVER_S):
+            while any(len(held(node.folder / f"{LOG}-0")) <= last for node in self.nodes):
+                await asyncio.sleep(0.1)
+        for node in self.nodes:
+            node.stop()
+        one, *others = [held(node.folder / f"{LOG}-0") for node in self.nodes]
+        for other in others:
+            assert [found for found in one if found.payload != b"the last one"] == [
+                found for found in other if found.payload != b"the last one"
+            ]
+        payloads = [found.payload for found in one]
+        places = {payload: offset for offset, payload in enumerate(payloads)}
+        assert len(places) == len(payloads) or set(payloads[last:]) == {b"the last one"}
+        wrong = {
+            payload: offset for payload, offset in self.acknowledged.items() if places.get(payload) != offset
+        }
+        assert not wrong, f"{len(wrong)} of {len(self.acknowledged)} acknowledged: {list(wrong.items())[:5]}"
+        assert set(payloads) <= {*self.acknowledged, *self.unknown, b"the last one"}
+        by_writer: dict[bytes, int] = {}
+        for payload in payloads[:last]:
+            name, number = payload.split()
+            assert int(number) > by_writer.get(name, -1), f"{payload!r} stands behind a later one"
+            by_writer[name] = int(number)
+        times = [found.timestamp_us for found in one]
+        assert times == sorted(times)
+        return one
+
+
+@asynccontextmanager
+async def cluster(folder: Path, *, has_etcd: bool = True) -> AsyncIterator[Harness]:
+    with etcd_server(folder / "etcd") as server:
+        async with EtcdClient([server.url]) as etcd:
+            await make_cluster(etcd, KEYS, shards=1, replicas=3)
+            await make_log(etcd, KEYS, LOG)
+            nodes = [NodeProcess(server, folder / name, name) for name in "abc"]
+            try:
+                for node in nodes:
+                    node.start()
+                yield Harness(server, etcd, nodes)
+            except BaseException:
+                for node in nodes:
+                    print(f"--- {node.name}\n{node.output()[-3000:]}")
+                raise
+            finally:
+                for node in nodes:
+                    node.signal(signal.SIGCONT)
+                    node.kill()
+
+
+def test_nothing_acknowledged_is_lost_when_leaders_are_killed_and_nodes_are_suspended(tmp_path: Path) -> None:
+    seed = run_seed("nodes")
+    with told_on_failure(TIMESTONE_SEED=seed):
+        asyncio.run(_break_nodes(random.Random(seed), tmp_path))
+
+
+async def _break_nodes(rng: random.Random, folder: Path) -> None:
+    async with cluster(folder) as harness:
+        await harness.until(lambda shard: shard.is_led)
+        ended = asyncio.Event()
+        writers = [asyncio.create_task(harness.write(f"w{number}", ended)) for number in range(3)]
+        loop = asyncio.get_running_loop()
+        ends_s = loop.time() + SECONDS
+        faults = {"kill": 0, "suspend": 0, "follower": 0, "etcd": 0}
+        while loop.time() < ends_s:
+            leader = await harness.leader()
+            kind = rng.choice(sorted(faults))
+            faults[kind] += 1
+            node = rng.choice([one for one in harness.nodes if one is not leader])
+            match kind:
+                case "kill":
+                    leader.kill()
+                    await harness.until(lambda shard: shard.is_led)
+                    leader.start()
+                case "suspend":
+                    leader.signal(signal.SIGSTOP)
+                    await harness.until(lambda shard: shard.is_led)
+                    leader.signal(signal.SIGCONT)
+                case "follower":
+                    node.kill()
+                    await asyncio.sleep(rng.uniform(0.1, 3))
+                    node.start()
+                case "etcd":
+                    harness.server.signal(signal.SIGSTOP)
+                    await asyncio.sleep(rng.uniform(0.1, 4))
+                    harness.server.signal(signal.SIGCONT)
+            await harness.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
+        ended.set()
+        await asyncio.gather(*writers)
+        found = await harness.check()
+        print(
+            f"{faults}, {len(harness.acknowledged)} acknowledged, {len(harness.unknown)} unknown, "
+            f"{len(found)} held, longest pause {harness.longest_s:.1f} s"
+        )
+        assert len(harness.acknowledged) > 100
+
+
+def test_appends_continue_while_etcd_is_away_and_a_node_is_elected_when_it_is_back(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with cluster(tmp_path) as harness:
+            await harness.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
+            client = ClusterClient(harness.etcd, KEYS)
+            harness.acknowledged[b"w0 0"] = await client.append_again(LOG, [b"w0 0"])
+            leader = await harness.leader()
+            harness.server.stop()
+            for number in range(1, 400):  # for longer than a lease, and more than a few flushes
+                payload = b"w0 %d" % number
+                harness.acknowledged[payload] = await client.append(LOG, [payload])
+                await asyncio.sleep(0.01)
+            leader.kill()
+            harness.server.start()
+            await harness.until(lambda shard: shard.is_led and shard.leader != leader.node_id())
+            leader.start()
+            await client.close()
+            found = await harness.check()
+            assert [one.payload for one in found[:400]] == [b"w0 %d" % number for number in range(400)]
+
+    asyncio.run(run())
+
+
+def test_node_refuses_a_folder_of_another_cluster_and_one_without_a_cluster(tmp_path: Path) -> None:
+    async def run() -> None:
+        with etcd_server(tmp_path / "etcd") as server:
+            node = NodeProcess(server, tmp_path / "a", "a")
+            node.start()
+            assert wait_until_exits(node) != 0
+            assert "make it with `timestone cluster init`" in node.output()
+            async with EtcdClient([server.url]) as etcd:
+                await make_cluster(etcd, KEYS, shards=1, replicas=1)
+                (tmp_path / "a" / "NODE").write_text('{"node": "0123456789abcdef", "cluster": "other"}')
+                node.start()
+                assert wait_until_exits(node) != 0
+                assert "belongs to the cluster other" in node.output()
+
+    asyncio.run(run())

@@ -1,0 +1,102 @@
+"""Nodes of a cluster as processes, on loopback, and what their files hold: read without the code under test."""
+
+import signal
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.cluster.etcd_server import EtcdServer
+
+NAME = "plant"
+
+
+class NodeProcess:
+    """`timestone serve --cluster`, which may be killed and started again."""
+
+    def __init__(self, etcd: EtcdServer, folder: Path, name: str) -> None:
+        self.folder, self.name = folder, name
+        self._command = [
+            sys.executable, "-m", "timestone_cli", "serve", "--data", str(folder), "--cluster-name", name,
+            "--cluster", f"etcd://127.0.0.1:{etcd.port}/{NAME}",
+            "--metrics-interval-ms", "0", "--console-listen", "none",
+        ]  # fmt: skip
+        self._log = folder.with_suffix(".log")
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start, if it does not run."""
+        if self.process is None:
+            with self._log.open("ab") as output:
+                self.process = subprocess.Popen(self._command, stdout=output, stderr=output)
+
+    def kill(self) -> None:
+        """Kill it with SIGKILL."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def stop(self) -> None:
+        """Stop it in order, and require that it ends well."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(30) == 0, self.output()
+        self.process = None
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal, if it runs."""
+        if self.process is not None:
+            self.process.send_signal(number)
+
+    def output(self) -> str:
+        """Return what it has printed."""
+        return self._log.read_text()
+
+    def node_id(self) -> str:
+        """Return the id in its folder; empty before it has one."""
+        path = self.folder / "NODE"
+        return path.read_text().split('"')[3] if path.exists() else ""
+
+
+class HeldRecord(NamedTuple):
+    """A record in the files of a node."""
+
+    payload: bytes
+    timestamp_us: int
+    topic: int
+
+
+_ENTRY = struct.Struct("<IIqIHHII")
+
+
+def held(folder: Path) -> list[HeldRecord]:
+    """Return the records of a log by offset: the files as docs/formats describe them, checksums left aside."""
+    found: list[HeldRecord] = []
+    for path in sorted(folder.glob("*.index")):
+        base, index = int(path.stem), path.read_bytes()
+        data = path.with_suffix(".segment").read_bytes()
+        assert base == len(found), f"{path} begins at {base}, the one before it ends at {len(found)}"
+        count = (len(index) - 4096) // 32
+        if index[-128:-120] == b"TSTSEALD":
+            (count,) = struct.unpack_from("<Q", index, len(index) - 128 + 32)
+        for ordinal in range(count):
+            position, length, time_us, topic, *_ = _ENTRY.unpack_from(index, 4096 + 32 * ordinal)
+            if time_us == 0:
+                break
+            found.append(HeldRecord(data[position : position + length], time_us, topic))
+    return found
+
+
+def wait_until_exits(node: NodeProcess, limit_s: float = 30) -> int:
+    """Return the exit code of a node that ends by itself."""
+    assert node.process is not None
+    ends_s = time.monotonic() + limit_s
+    while node.process.poll() is None and time.monotonic() < ends_s:
+        time.sleep(0.05)
+    code = node.process.poll()
+    assert code is not None
+    node.process = None
+    return code
