@@ -22,7 +22,6 @@ from .problems import InvalidConfig
 
 _BACKLOG = 128
 _KEEP_ALIVE_S = 30
-_LOOK_S = 60.0
 _log = logging.getLogger("timestone.console")
 
 
@@ -125,7 +124,7 @@ async def _watch(
             _log.info("the console ends after %g s without a request", config.idle_s)
             server.end()
             return
-        await asyncio.sleep(min(left_s + 0.1, _LOOK_S))
+        await asyncio.sleep(left_s + 0.1)
 
 
 def _tls(config: ConsoleConfig) -> ssl.SSLContext:

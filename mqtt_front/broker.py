@@ -36,6 +36,7 @@ from mqtt_front.retained.keeper import Appended
 from mqtt_front.runtime.loop import Loop
 from mqtt_front.runtime.mailbox import Mailbox
 from mqtt_front.runtime.timer_wheel import TICK_S, TimerWheel
+from mqtt_front.runtime.traces import Traces
 from mqtt_front.runtime.write_behind import Documents
 from mqtt_front.security.guard import Guard
 from mqtt_front.sessions.session import Session
@@ -134,8 +135,15 @@ class Broker:
         )
         self.receipts, self.sessions = state.receipts, state.sessions
         self.retaining, self.wills = state.retaining, state.wills
+        self.traces = Traces(settings.traces_per_s, functools.partial(self._report, "trace"))
         self.delivery = Delivery(
-            loop, read_executor, self.throttled_log, state.sessions, state.time, self._remote_executor
+            loop,
+            read_executor,
+            self.throttled_log,
+            state.sessions,
+            state.time,
+            self._remote_executor,
+            traces=self.traces,
         )
         self.ingest = self._new_ingest()
         self.poller: Poller | None = None
@@ -160,6 +168,7 @@ class Broker:
             share_bytes_per_s=settings.client_share_bytes_per_s,
             packet_bytes=settings.packet_bytes,
             settled=self.receipts.settled,
+            traces=self.traces,
             appended=self._appended,
             writing=self.delivery.expect_woken,
             written=self.delivery.serve_woken,
@@ -171,6 +180,7 @@ class Broker:
 
     def _tick(self) -> None:
         self.state.tick()
+        self.traces.tick()
         self.unsent.tick()
         self.system.tick(
             link.session for link in self.connections.links if link.connected and link.session is not None

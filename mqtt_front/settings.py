@@ -258,6 +258,14 @@ class MqttSettings(SecuritySettings):
         10, "interval of publishing changed values under $SYS; 0: no topics under $SYS", low=0
     )
 
+    traces_per_s: int = setting(
+        0,
+        "batches of publishes that are traced a second, from their arrival to the first delivery, into the log "
+        "timestone.events; 0: none",
+        low=0,
+        high=100,
+    )
+
     # Performance.
     receive_bytes: int = setting(
         256 * KIB,

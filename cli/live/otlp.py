@@ -1,5 +1,6 @@
 """Samples and events of a server as requests of OTLP over HTTP. Needs the extra `otel`."""
 
+import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 from opentelemetry._logs import LogRecord, SeverityNumber
 from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk._logs import ReadableLogRecord
 from opentelemetry.sdk._logs.export import LogRecordExportResult
 from opentelemetry.sdk.metrics.export import (
@@ -23,10 +25,13 @@ from opentelemetry.sdk.metrics.export import (
     Sum,
 )
 from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import SpanContext, SpanKind, TraceFlags
 
 from timestone.metrics.histogram import BOUNDS_S
-from timestone.metrics.records import Durations, Sample
+from timestone.metrics.records import TRACE, Durations, Sample
 
 _SCOPE = InstrumentationScope("timestone")
 _LABEL = re.compile(r'([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"')
@@ -43,6 +48,7 @@ class Collector:
         base = None if endpoint is None else endpoint.rstrip("/")
         self._metrics = OTLPMetricExporter(base and f"{base}/v1/metrics", timeout=timeout_s)
         self._logs = OTLPLogExporter(base and f"{base}/v1/logs", timeout=timeout_s)
+        self._spans = OTLPSpanExporter(base and f"{base}/v1/traces", timeout=timeout_s)
 
     def send_samples(self, samples: Sequence[Sample]) -> bool:
         """Send samples; return whether the collector has taken them."""
@@ -54,13 +60,18 @@ class Collector:
         return self._metrics.export(data) is MetricExportResult.SUCCESS
 
     def send_events(self, events: Sequence[Mapping[str, Any]]) -> bool:
-        """Send events as log records; return whether the collector has taken them."""
-        return self._logs.export([_log_record(one) for one in events]) is LogRecordExportResult.SUCCESS
+        """Send traces as spans and other events as log records; return whether the collector has taken them."""
+        spans = [span for one in events if one["event"] == TRACE for span in spans_of(one)]
+        if spans and self._spans.export(spans) is not SpanExportResult.SUCCESS:
+            return False
+        records = [_log_record(one) for one in events if one["event"] != TRACE]
+        return not records or self._logs.export(records) is LogRecordExportResult.SUCCESS
 
     def close(self) -> None:
         """End the connections."""
         self._metrics.shutdown()
         self._logs.shutdown()  # type: ignore[no-untyped-call]
+        self._spans.shutdown()
 
 
 def _resource(node: str) -> Resource:
@@ -124,6 +135,49 @@ def split_series(series: str) -> tuple[str, dict[str, str]]:
 
 def _unit(name: str) -> str:
     return next((unit for ending, unit in _UNITS.items() if name.endswith(ending)), "1")
+
+
+def spans_of(event: Mapping[str, Any]) -> list[ReadableSpan]:
+    """Return the spans of a trace: `publish`, and its steps below it; none for a record that is not valid. Their ids
+    follow from the trace and the record, so a trace that is sent twice has the same spans."""
+    try:
+        trace, parent = int(event["trace"], 16), event["parent"]
+        place = f"{event['trace']} {event['log']} {event['partition']} {event['offset']}"
+        attributes = {
+            "messaging.system": "mqtt",
+            "messaging.batch.message_count": int(event["records"]),
+            "timestone.log": str(event["log"]),
+            "timestone.partition": int(event["partition"]),
+            "timestone.offset": int(event["offset"]),
+        }
+        above = None if parent is None else _context(trace, int(parent, 16))
+        publish = _context(trace, _span_id(place, "publish"))
+        return [
+            ReadableSpan(
+                name=str(one["name"]),
+                context=publish
+                if one["name"] == "publish"
+                else _context(trace, _span_id(place, one["name"])),
+                parent=above if one["name"] == "publish" else publish,
+                resource=_resource(str(event["node"])),
+                attributes=attributes,
+                kind=SpanKind.SERVER if one["name"] == "publish" else SpanKind.INTERNAL,
+                instrumentation_scope=_SCOPE,
+                start_time=int(one["from_us"]) * 1000,
+                end_time=int(one["to_us"]) * 1000,
+            )
+            for one in event["spans"]
+        ]
+    except (KeyError, TypeError, ValueError):
+        return []
+
+
+def _context(trace: int, span: int) -> SpanContext:
+    return SpanContext(trace, span, is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED))
+
+
+def _span_id(place: str, name: str) -> int:
+    return int.from_bytes(hashlib.blake2b(f"{place} {name}".encode(), digest_size=8).digest(), "big") or 1
 
 
 def _log_record(event: Mapping[str, Any]) -> ReadableLogRecord:

@@ -7,6 +7,8 @@ counted: nothing else waits for it."""
 import asyncio
 import logging
 import platform
+import re
+import secrets
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
@@ -28,6 +30,8 @@ from timestone.metrics.records import (
     HOUR_TOPIC,
     METRICS_LOG,
     METRICS_TOPIC,
+    TRACE,
+    TRACES_TOPIC,
     TRAFFIC,
     TRAFFIC_TOPIC,
     encode_event,
@@ -35,6 +39,7 @@ from timestone.metrics.records import (
     sample_of,
 )
 from timestone.record import FLAG_QOS_SHIFT
+from timestone.store import Store
 from timestone.writing.write_batch import WriteBatch
 
 from .client_traffic import ClientTraffic
@@ -61,6 +66,10 @@ _LOGS = {
     for name, days in ((METRICS_LOG, 30), (EVENTS_LOG, 7))
 }
 """Settings at their creation; `timestone configure` changes them."""
+_PARENT = re.compile(rb"00-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-[0-9a-f]{2}")
+"""User property `traceparent` of a publish, by the W3C's Trace Context."""
+_TRACED_RECORDS, _TRACED_BYTES = 64, 1 << 20
+"""Part of a batch that is searched for one."""
 _QOS_1 = 1 << FLAG_QOS_SHIFT
 _log = logging.getLogger("timestone.metrics")
 
@@ -110,6 +119,7 @@ class Figures:
         self._events = {name: Events(partial(self._encode, name)) for name in EVENT_TOPICS}
         self._traffic = ClientTraffic(client_count)
         self._hours = Hours()
+        self._tracing: set[asyncio.Task[None]] = set()
         self._tasks: list[asyncio.Task[None]] = []
         self._flush: asyncio.TimerHandle | None = None
 
@@ -140,6 +150,7 @@ class Figures:
         for task in self._tasks:
             with suppress(asyncio.CancelledError):
                 await task
+        await asyncio.gather(*self._tracing)
         self._write_events()
         await self._sample()
         self._write_hour(self._hours.take())
@@ -147,6 +158,11 @@ class Figures:
 
     def note(self, event: str, facts: Mapping[str, Any]) -> None:
         """Add an event; it is written within a second."""
+        if event == TRACE:
+            task = asyncio.get_running_loop().create_task(self._write_trace(facts))
+            self._tracing.add(task)
+            task.add_done_callback(self._tracing.discard)
+            return
         self._events[event].add(facts)
         if self._flush is None:
             self._flush = asyncio.get_running_loop().call_later(EVENTS_S, self._write_events)
@@ -163,6 +179,10 @@ class Figures:
             self._skip(1, error)
             return False
         return True
+
+    async def _write_trace(self, facts: Mapping[str, Any]) -> None:
+        continued = await asyncio.to_thread(continued_trace, self._collection.store, facts)
+        self._write(EVENTS_LOG, TRACES_TOPIC, [self._encode(TRACE, {**facts, **continued})])
 
     def _encode(self, event: str, facts: Mapping[str, Any]) -> bytes:
         facts = {"started_us": self._started_us, **facts}
@@ -231,3 +251,20 @@ class Figures:
     def _skip(self, count: int, error: Exception) -> None:
         self._collection.skipped += count
         _log.debug("%d records of the server's figures are left out: %s", count, error)
+
+
+def continued_trace(store: Store, facts: Mapping[str, Any]) -> dict[str, str | None]:
+    """Return the trace of a sampled batch, and the span that it continues: those of its first record with a valid user
+    property `traceparent` among the first 64; a new trace without one. May read the disk. facts: with log, partition,
+    offset and records."""
+    first, end = facts["offset"], facts["offset"] + min(facts["records"], _TRACED_RECORDS)
+    try:
+        log = store.log(facts["log"], facts["partition"], create=False)
+        for record in log.read(first, max_records=end - first, max_bytes=_TRACED_BYTES):
+            for name, value in record.headers if first <= record.offset < end else ():
+                found = _PARENT.fullmatch(value) if name == "traceparent" else None
+                if found is not None:
+                    return {"trace": found[1].decode(), "parent": found[2].decode()}
+    except (TimestoneError, OSError):
+        pass  # retention may have taken them
+    return {"trace": secrets.token_hex(16), "parent": None}

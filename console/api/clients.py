@@ -13,6 +13,8 @@ from timestone.metrics.records import (
     EVENTS_LOG,
     HOUR,
     HOUR_TOPIC,
+    TRACE,
+    TRACES_TOPIC,
     TRAFFIC,
     TRAFFIC_TOPIC,
     decode_event,
@@ -298,8 +300,8 @@ def events_where(
         return Events(events=[], next=None)
     at = log.end_offset if before is None else max(log.start_offset, min(before, log.end_offset))
     until_s = time.monotonic() + SEARCH_S
-    # Traffic of connections and gauges of hours are many, and asked for by name only.
-    figures = {TRAFFIC: TRAFFIC_TOPIC, HOUR: HOUR_TOPIC}
+    # Traffic of connections, gauges of hours and traces are many, and asked for by name only.
+    figures = {TRAFFIC: TRAFFIC_TOPIC, HOUR: HOUR_TOPIC, TRACE: TRACES_TOPIC}
     topics = [figures[event]] if event in figures else [*EVENT_TOPICS.values(), ACTIONS_TOPIC]
     choice = TopicMask(log.topics, topics)
     found: list[EventRow] = []

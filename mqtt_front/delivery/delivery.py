@@ -19,6 +19,7 @@ from mqtt_front.kernel.loops import SingleDelivery
 from mqtt_front.runtime.clocks import PassingTime
 from mqtt_front.runtime.loop import Loop
 from mqtt_front.runtime.mailbox import Mailbox
+from mqtt_front.runtime.traces import NO_TRACES, Traces
 from mqtt_front.sessions.session import Client, InFlight, Session
 from timestone.errors import CorruptRecord, OffsetOutOfRange, OffsetsLost, StoreClosed
 from timestone.log import Log
@@ -91,6 +92,8 @@ class Delivery:
         sessions: Saver,
         time: PassingTime,
         remote_executor: Executor | None = None,
+        *,
+        traces: Traces = NO_TRACES,
     ) -> None:
         """executor: runs reads of the disk. remote_executor: runs those that may wait for a bucket."""
         self._loop = loop
@@ -99,6 +102,7 @@ class Delivery:
         self._complaints = throttled_log
         self._sessions = sessions
         self._time = time
+        self._traces = traces
         self._ready: deque[Feed] = deque()
         self._scheduled = False
         self._wakes: Mailbox[tuple[Feed, Cursor]] = Mailbox(loop, self._woken)
@@ -170,6 +174,8 @@ class Delivery:
         if sent_count := len(woken) - len(left):
             self.counts.delivered += sent_count
             self._sent(log, sent_count, began_ns or perf_counter_ns())
+            if self._traces.is_open:
+                self._traces.delivered(log, range(record.offset, record.offset + 1))
         return left
 
     def _woken(self, woken: list[tuple[Feed, Cursor]]) -> None:
@@ -253,6 +259,8 @@ class Delivery:
             return False
         self.counts.delivered += 1
         self._sent(feed.log, 1, ready_ns)
+        if self._traces.is_open:
+            self._traces.delivered(feed.log, range(single.offset, single.offset + 1))
         if sent == _MORE:
             self._make_ready(feed)
         return True
@@ -289,6 +297,8 @@ class Delivery:
         packed = pack(feed, batch, client.target, self._time)
         feed.gave(batch)
         self._send(step, client, packed)
+        if self._traces.is_open:
+            self._traces.delivered(feed.log, batch.offsets)
 
     def _send(self, step: _Step, client: Client, packed: Packed) -> None:
         """Send the result of a step, at QoS 2 when the session is durable, and continue."""

@@ -26,6 +26,7 @@ from mqtt_front.reasons import PUBLISH_REASONS, Reason
 from mqtt_front.retained.keeper import Appended
 from mqtt_front.runtime.loop import Loop
 from mqtt_front.runtime.mailbox import Mailbox
+from mqtt_front.runtime.traces import NO_TRACES, Traces
 from timestone.commit.submission import Submission
 from timestone.config import Ack
 from timestone.errors import TimestoneError
@@ -57,6 +58,7 @@ class Ingest:
         share_bytes_per_s: int = 4 * 1024 * 1024,
         packet_bytes: int = 1024 * 1024,
         settled: dict[str, int],
+        traces: Traces = NO_TRACES,
         appended: Callable[[Sequence[Appended]], None] = lambda appended: None,
         writing: Callable[[], None] = lambda: None,
         written: Callable[[Log | None, WriteBatch | None, int, int], None] = lambda *written: None,
@@ -74,6 +76,7 @@ class Ingest:
         self._at_written = ack is Ack.WRITTEN
         self._total_bytes = total_bytes
         self._settled = settled
+        self._traces = traces
         self._appended = appended
         self._writing = writing
         self._written = written
@@ -274,17 +277,22 @@ class Ingest:
         of it is appended, delivered and acknowledged at once, without any state to keep."""
         log = self._router.logs[gathered.log]
         outcome: range | Exception | None
+        trace = self._traces.begin(began_ns) if began_ns >= self._traces.due_ns else None
         self._writing()
         try:
             outcome = log.append_now(write_batch)
         except (TimestoneError, OSError) as error:
             outcome = error
         if isinstance(outcome, range):
+            if trace is not None:
+                trace.written(log, outcome)
             self._written(log, write_batch, outcome.start, began_ns)
             self._shares.submitted(gathered.sources)
             if answer_count:
                 self.acknowledge_all([gathered])
                 self.answer_times.observe(perf_counter_ns() - began_ns, answer_count)
+            if trace is not None:
+                self._traces.acknowledged(trace, answer_count)
             self._settled[log.name] = outcome.stop
             for source, size_bytes in zip(gathered.sources, gathered.sizes, strict=True):
                 source.submitted_bytes -= size_bytes
@@ -295,7 +303,7 @@ class Ingest:
             return
         self._written(None, None, 0, began_ns)
         turn = Turn(gathered, write_batch)
-        turn.began_ns = began_ns
+        turn.began_ns, turn.trace = began_ns, trace
         if outcome is None:
             self._submit(turn, now=False)
         else:
@@ -305,7 +313,10 @@ class Ingest:
 
     def _submit(self, turn: Turn, *, now: bool = True) -> None:
         """now: this thread has not tried to write it yet."""
-        turn.began_ns = turn.began_ns or perf_counter_ns()
+        if not turn.began_ns:
+            turn.began_ns = perf_counter_ns()
+            if turn.began_ns >= self._traces.due_ns and turn.columns:
+                turn.trace = self._traces.begin(turn.began_ns)
         self._turns.append(turn)
         self._shares.submitted(turn.all_sources())
         turn.open_count = len(turn.columns)
@@ -323,6 +334,8 @@ class Ingest:
                     log.submit(write_batch, ack=level, done=functools.partial(self._done, turn, number))
                 else:
                     outcomes.append((turn, number, written.stop))
+                    if turn.trace is not None:
+                        turn.trace.written(log, written)
             except (TimestoneError, OSError) as error:
                 outcomes.append((turn, number, error))
         if self._ack is Ack.MEMORY:
@@ -337,6 +350,8 @@ class Ingest:
 
     def _done(self, turn: Turn, number: int, submission: Submission) -> None:
         """Note the result of a submission. Called by the committer's thread, or by this one if it failed to write."""
+        if turn.trace is not None:
+            turn.trace.settled(self._router.logs[number], submission)
         self._mailbox.put((turn, number, submission.error or submission.offsets.stop))
 
     def _resolved(self, outcomes: list[tuple[Turn, int, Exception | int]]) -> None:
@@ -381,6 +396,8 @@ class Ingest:
         for turn in turns:
             if count := sum(len(answer) // 4 for _, answer, _ in turn.all_answers()):
                 self.answer_times.observe(now_ns - turn.began_ns, count)
+            if turn.trace is not None:
+                self._traces.acknowledged(turn.trace, count)
 
 
 def _topic_ids(run: Publishes, codes: list[int]) -> bytes:

@@ -13,6 +13,7 @@ from mqtt_front.kernel.publish_fast_path import PublishColumns, Source
 from mqtt_front.protocol.events import Publishes
 from mqtt_front.reasons import Reason
 from mqtt_front.retained.keeper import has_retained
+from mqtt_front.runtime.traces import Trace
 from timestone.errors import QueueFull, StorageFull
 from timestone.writing.write_batch import WriteBatch
 
@@ -97,6 +98,7 @@ class Turn:
         "open_count",
         "size_bytes",
         "sizes",
+        "trace",
         "uneven",
     )
 
@@ -119,6 +121,8 @@ class Turn:
         """By log: the offset after the appended records."""
         self.uneven = False
         """Whether some answer is not success."""
+        self.trace: Trace | None = None
+        """If the turn is sampled."""
         if gathered is not None and write_batch is not None:
             self.columns[gathered.log] = _GatheredColumns(gathered, write_batch)
 

@@ -6,6 +6,7 @@ not wait."""
 
 import collections
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
@@ -299,6 +300,7 @@ class LogCommit:
             self._unsynced.append(submission)
             self.delay.written(submission.memory_bytes)
         submission.offsets = range(first, first + submission.write_batch.count)
+        submission.written_ns = time.perf_counter_ns()
         if submission.ack is not Ack.SYNCED:
             submission.resolve()
 

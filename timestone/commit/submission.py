@@ -20,7 +20,9 @@ class Submission:
     offsets: the offsets of the records once they are written; empty before. At ack level `memory` the submission is
     resolved before that, and a later failure is only logged."""
 
-    __slots__ = ("_done", "_event", "_lock", "ack", "error", "offsets", "resolved", "write_batch")
+    __slots__ = (
+        "_done", "_event", "_lock", "ack", "error", "offsets", "resolved", "write_batch", "written_ns",
+    )  # fmt: skip
 
     def __init__(
         self, write_batch: WriteBatch, ack: Ack, done: "Callable[[Submission], None] | None"
@@ -28,6 +30,8 @@ class Submission:
         self.write_batch = write_batch
         self.ack = ack
         self.offsets = range(0)
+        self.written_ns = 0
+        """When the records were written, by `time.perf_counter_ns`; 0 before."""
         self.error: Exception | None = None
         self.resolved = False
         self._done = done

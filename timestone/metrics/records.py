@@ -23,6 +23,8 @@ TRAFFIC, TRAFFIC_TOPIC = "traffic", f"{SERVER_ROOT}/clients/traffic"
 """Event with the counts of a connection so far, each minute; and its topic."""
 HOUR, HOUR_TOPIC = "hour", f"{SERVER_ROOT}/hour"
 """Event with minimum, mean and maximum of each gauge in an hour; and its topic."""
+TRACE, TRACES_TOPIC = "trace", f"{SERVER_ROOT}/traces"
+"""Event of a sampled batch of publishes with its spans; and its topic."""
 SAMPLE_DDL = (
     "schema int, time_us bigint, started_us bigint, node string, interval_ms bigint, values map<string,double>, "
     "histograms map<string,struct<counts:array<bigint>,sum_seconds:double>>"
@@ -34,7 +36,9 @@ EVENT_DDL = (
     "lag bigint, unsent_bytes bigint, submitted_bytes bigint, held array<string>, trouble array<string>, "
     "left_out bigint, packets array<struct<time_us:bigint,direction:string,kind:string,topic:string,qos:int,"
     "retain:boolean,payload_bytes:bigint,reason:int>>, from_us bigint, samples bigint, "
-    "gauges map<string,struct<min:double,mean:double,max:double>>"
+    "gauges map<string,struct<min:double,mean:double,max:double>>, "
+    "log string, partition int, offset bigint, records bigint, acknowledged bigint, trace string, parent string, "
+    "spans array<struct<name:string,from_us:bigint,to_us:bigint>>"
 )
 """Both as schemas of Spark SQL, for `from_json`."""
 _TEXT_MOST = 1000

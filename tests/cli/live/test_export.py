@@ -1,6 +1,7 @@
 """A collector that fails, stalls and returns gets everything once, and nothing again after a commit."""
 
 import gzip
+import json
 import sys
 import threading
 from collections.abc import Iterator
@@ -10,10 +11,15 @@ from pathlib import Path
 import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 import timestone
+from mqtt_front.codec.packets import Puback, Publish
+from mqtt_front.codec.properties import Properties
 from tests.cli.processes import Running
 from tests.cli.processes import timestone as command
+from tests.support.mqtt_clients import RawClient
 from tests.support.waiting import wait_for
 from timestone.metrics.metric import metric
 from timestone.metrics.records import (
@@ -42,8 +48,11 @@ class Collecting(ThreadingHTTPServer):
         self.stalled: threading.Event | None = None
         """Requests wait for it, and are then not answered."""
         self.requests = 0
+        self.is_of_server = False
+        """Samples have all metrics of a server."""
         self.samples: list[tuple[int, float]] = []
         self.events: list[tuple[str, str]] = []
+        self.spans: list[Span] = []
 
     @property
     def url(self) -> str:
@@ -57,6 +66,8 @@ class Collecting(ThreadingHTTPServer):
             for resource in ExportMetricsServiceRequest.FromString(body).resource_metrics:
                 for scope in resource.scope_metrics:
                     for one in scope.metrics:
+                        if one.name != "timestone_mqtt_publishes_received_total" and self.is_of_server:
+                            continue
                         assert one.name == "timestone_mqtt_publishes_received_total"
                         assert one.sum.is_monotonic and one.sum.aggregation_temporality == 2
                         self.samples += [
@@ -64,12 +75,16 @@ class Collecting(ThreadingHTTPServer):
                             for point in one.sum.data_points
                         ]
             return
+        if path == "/v1/traces":
+            for spans in ExportTraceServiceRequest.FromString(body).resource_spans:
+                self.spans += [span for scope in spans.scope_spans for span in scope.spans]
+            return
         assert path == "/v1/logs"
         for logs in ExportLogsServiceRequest.FromString(body).resource_logs:
             for found in logs.scope_logs:
                 for record in found.log_records:
                     facts = {one.key: one.value.string_value for one in record.body.kvlist_value.values}
-                    self.events.append((record.event_name, facts["client"]))
+                    self.events.append((record.event_name, facts.get("client", "")))
 
 
 class Answering(BaseHTTPRequestHandler):
@@ -172,6 +187,51 @@ def test_export_continues_when_the_collector_returns_and_after_a_damaged_record(
         _, out, err = running.stop()
     assert [value for _, value in collector.samples] == [0, 1, 2, 3]
     assert "timestone.metrics: 4 sent, next offset 5" in out and "a record is left out" in err
+
+
+@pytest.mark.slow
+def test_traced_publish_is_spans_at_the_collector_below_those_of_its_publisher(
+    tmp_path: Path, collector: Collecting
+) -> None:
+    """From a client that begins a trace, through a server, to a collector that was away at first."""
+    ready, collector.is_of_server, collector.status = tmp_path / "ready.json", True, 500
+    words = ("--data", "data", "--mqtt", "127.0.0.1:0", "--console", "none", "--mqtt-traces-per-s", "100")
+    with Running("serve", *words, "--ack", "synced", "--ready-file", str(ready), cwd=tmp_path) as server:
+        wait_for(ready.exists)
+        host, _, port = json.loads(ready.read_text())["fronts"]["mqtt"]["address"].rpartition(":")
+        with RawClient((host, int(port)), 5) as publisher, RawClient((host, int(port)), 5) as subscriber:
+            subscriber.connect("subscriber", clean=True)
+            subscriber.subscribe("t")
+            publisher.connect("publisher", clean=True)
+            traceparent = (("traceparent", f"00-{0xABC:032x}-{7:016x}-01"),)
+            properties = Properties(user_properties=traceparent)
+            publisher.send(Publish("t", b"x", 1, packet_id=1, properties=properties))
+            publisher.expect(Puback)
+            (delivered,) = subscriber.receive(1)
+            assert delivered.properties.user_properties == traceparent
+        assert server.stop()[0] == 0
+    export = (
+        "export",
+        "otlp",
+        str(tmp_path / "data"),
+        "--endpoint",
+        collector.url,
+        "--timeout",
+        "500ms",
+        "--once",
+    )
+    assert command(*export).returncode == 1 and not collector.spans
+    collector.status = 200
+    assert command(*export).returncode == 0
+    found = {span.name: span for span in collector.spans}
+    assert len(found) == len(collector.spans)
+    assert list(found) == ["publish", "append", "flush", "acknowledge", "deliver"]
+    assert {int.from_bytes(span.trace_id, "big") for span in found.values()} == {0xABC}
+    publish = found.pop("publish")
+    assert int.from_bytes(publish.parent_span_id, "big") == 7
+    assert {span.parent_span_id for span in found.values()} == {publish.span_id}
+    assert all(span.start_time_unix_nano <= span.end_time_unix_nano for span in collector.spans)
+    assert command(*export).returncode == 0 and len(collector.spans) == 5
 
 
 def test_export_names_the_extra_when_it_is_missing(

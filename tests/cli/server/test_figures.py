@@ -26,7 +26,7 @@ from timestone.metrics.records import (
     encode_event,
 )
 from timestone_cli.server.collection import Collection
-from timestone_cli.server.figures import EVENT_COUNT, Events, Figures
+from timestone_cli.server.figures import EVENT_COUNT, Events, Figures, continued_trace
 
 CLIENTS = 12
 
@@ -264,3 +264,28 @@ def test_a_sample_costs_as_much_with_many_clients_as_with_few(tmp_path: Path) ->
             for client in clients:
                 client.close()
     assert costs[0] == costs[1]
+
+
+@pytest.mark.parametrize(
+    ("headers", "trace"),
+    [
+        ([("traceparent", b"00-" + b"a" * 32 + b"-" + b"b" * 16 + b"-01")], "a" * 32),
+        ([("traceparent", b"00-" + b"0" * 32 + b"-" + b"b" * 16 + b"-01")], None),
+        ([("traceparent", b"01-" + b"a" * 32 + b"-" + b"b" * 16 + b"-01")], None),
+        ([("traceparent", b"00-" + b"A" * 32 + b"-" + b"b" * 16 + b"-01\n")], None),
+        ([("other", b"00-" + b"a" * 32 + b"-" + b"b" * 16 + b"-01")], None),
+    ],
+)
+def test_sampled_batch_continues_the_trace_of_its_publisher_if_that_is_valid(
+    tmp_path: Path, headers: list[tuple[str, bytes]], trace: str | None
+) -> None:
+    with timestone.open(tmp_path / "data") as store:
+        log = store.log("mqtt")
+        log.append_many([b"x"] * 3)
+        log.append(b"y", headers=headers)
+        facts = {"log": "mqtt", "partition": 0, "offset": 1, "records": 3}
+        found = continued_trace(store, facts)
+        assert (found["trace"], found["parent"]) == (trace, "b" * 16) if trace else found["parent"] is None
+        assert len(found["trace"] or "") == 32
+        assert continued_trace(store, {**facts, "records": 2})["parent"] is None  # of another batch
+        assert continued_trace(store, {**facts, "log": "gone"})["parent"] is None
