@@ -212,6 +212,8 @@ class ConsoleService:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.DEVNULL,
             pass_fds=(fd,),
+            # Its threads share two heaps: with one each, as by default, it keeps twice the memory.
+            env={**os.environ, "MALLOC_ARENA_MAX": "2"},
         )
         try:
             assert process.stdin is not None

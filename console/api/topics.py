@@ -4,11 +4,9 @@ import time
 from typing import Annotated, Literal
 
 import msgspec
-import numpy as np
 
 from timestone.errors import InvalidName, TimestoneError
 from timestone.filters import validate_filter
-from timestone.reading.topic_mask import TopicMask
 from timestone.record import Record
 from timestone.view import LogView
 
@@ -150,7 +148,7 @@ def topics_search(sources: Sources, session: Session, query: TopicSearchQuery) -
             validate_filter(query.filter)
         except InvalidName as error:
             raise Problem("invalid-request", str(error)) from None
-        ids = ids[TopicMask(table.log.topics, [query.filter]).mask(ids.astype(np.uint32))]
+        ids = table.matching(ids, query.filter)
     page = table.chosen(ids, query.sort, query.after, query.limit)
     end = query.after + len(page)
     return TopicSearch(

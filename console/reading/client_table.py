@@ -3,7 +3,7 @@ sorted in the console, not in the server."""
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 COUNTERS = {
@@ -40,23 +40,25 @@ class ClientTable:
         self._fetch = fetch
         self._lock = threading.Lock()
         self._look: Look | None = None
-        self._by_id: dict[tuple[str, int], Row] = {}
+        self._at_s = time.monotonic()
+        self._counts: dict[tuple[str, int], tuple[int, ...]] = {}
+        """Counters of the last look by connection."""
 
     def rows(self) -> Look:
         """Return all clients with their rates, at most a second old, some seconds with thousands of clients. The caller
         must not change a row. Raises NoServer, ServerRefused."""
         with self._lock:
             now_s = time.monotonic()
-            look = self._look
-            if look is not None and now_s - look.at_s < look.used_s:
-                return look
+            if self._look is not None and now_s - self._look.at_s < self._look.used_s:
+                return self._look
+            self._look = None  # so that one is in memory, not two
             rows = list(self._fetch())
             at_s = time.monotonic()
-            passed_s = at_s - look.at_s if look is not None else 0.0
-            earlier = self._by_id if passed_s < _OLD_S else {}
+            passed_s, self._at_s = at_s - self._at_s, at_s
+            earlier = self._counts if passed_s < _OLD_S else {}
+            self._counts = {key(row): tuple(row[name] for name in COUNTERS) for row in rows}
             for row in rows:
-                _set_rates(row, earlier.get(key(row)), passed_s, is_known=bool(earlier))
-            self._by_id = {key(row): row for row in rows}
+                _set_rates(row, self._counts[key(row)], earlier, passed_s)
             used_s = min(max(_LOOK_S, (at_s - now_s) * _LOOK_TIMES), _LOOK_MOST_S)
             self._look = Look(at_s, time.time_ns() // 1000, rows, used_s)
             return self._look
@@ -67,10 +69,10 @@ def key(row: Row) -> tuple[str, int]:
     return row["front"], row["connection"]
 
 
-def _set_rates(row: Row, before: Row | None, passed_s: float, *, is_known: bool) -> None:
+def _set_rates(
+    row: Row, counts: tuple[int, ...], earlier: Mapping[tuple[str, int], tuple[int, ...]], passed_s: float
+) -> None:
     """Set the rates since an earlier look: null without one. A connection that is new since then had none before."""
-    for counter, rate in COUNTERS.items():
-        if passed_s <= 0 or not is_known:
-            row[rate] = None
-        else:
-            row[rate] = max(0, row[counter] - (before[counter] if before else 0)) / passed_s
+    before = earlier.get(key(row), (0,) * len(counts))
+    for rate, now, then in zip(COUNTERS.values(), counts, before, strict=True):
+        row[rate] = max(0, now - then) / passed_s if earlier else None

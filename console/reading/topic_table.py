@@ -13,6 +13,7 @@ import numpy.typing as npt
 from timestone.errors import TimestoneError
 from timestone.kernel.entries import NO_TOPIC
 from timestone.reading.segment_list import SegmentList
+from timestone.reading.topic_mask import TopicMask
 from timestone.view import LogView
 
 FIRST_RECORDS = 1_000_000
@@ -22,7 +23,7 @@ _LOOK_S = 1.0
 _RATE_S = 30.0
 """Span over which rates are measured, at least."""
 _STEP = 65_536
-_LEVELS = 64
+_LEVELS, _MASKS = 64, 8
 _TABLES, _KEPT_S = 8, 600.0
 _SEPARATOR, _AFTER = "\0", "\1"
 Column = npt.NDArray[np.int64]
@@ -72,6 +73,7 @@ class TopicTable:
         self._keys: list[str] = []
         self._order: npt.NDArray[np.int64] = np.zeros(0, np.int64)
         self._levels: OrderedDict[str | None, Level] = OrderedDict()
+        self._masks: OrderedDict[str, TopicMask] = OrderedDict()
 
     def follow(self) -> None:
         """Count what was appended since the last look. Raises TimestoneError, OSError."""
@@ -272,6 +274,15 @@ class TopicTable:
                 )
                 for number in ids[after : after + limit].tolist()
             ]
+
+    def matching(self, ids: npt.NDArray[np.int64], topic_filter: str) -> npt.NDArray[np.int64]:
+        """Return those ids whose topics match a filter. Each topic is matched once for each of the last filters."""
+        with self._lock:
+            mask = self._masks.pop(topic_filter, None) or TopicMask(self.log.topics, [topic_filter])
+            self._masks[topic_filter] = mask
+            if len(self._masks) > _MASKS:
+                self._masks.popitem(last=False)
+            return ids[mask.mask(ids.astype(np.uint32))]
 
     def with_text(self, text: str) -> npt.NDArray[np.int64]:
         """Return the ids of topics with a text in their name."""
