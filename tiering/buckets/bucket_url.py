@@ -20,6 +20,9 @@ def is_url(text: str) -> bool:
 def check_url(url: str) -> None:
     """Raise TieringError for a URL that no bucket can have."""
     parts = urlsplit(url)
+    names_container = parts.scheme in {"abfs", "abfss"} and parts.password is None
+    if parts.username is not None and not names_container:
+        raise TieringError(f"invalid URL of a bucket on {parts.hostname}: credentials do not belong into it")
     if parts.scheme not in SCHEMES | {"file"}:
         raise TieringError(
             f"invalid URL {url!r}: expected s3://BUCKET/PREFIX, gs://…, az://… or file:///FOLDER"
@@ -29,8 +32,6 @@ def check_url(url: str) -> None:
             raise TieringError(f"invalid URL {url!r}: expected file:///FOLDER with an absolute path")
     elif not parts.netloc:
         raise TieringError(f"invalid URL {url!r}: expected the name of a bucket behind {parts.scheme}://")
-    elif parts.username is not None and parts.scheme not in {"abfs", "abfss"}:
-        raise TieringError(f"invalid URL of a bucket on {parts.hostname}: credentials do not belong into it")
     if parts.query or parts.fragment:
         where = parts.hostname or "this machine"
         raise TieringError(f"invalid URL of a bucket on {where}: '?' and '#' are not allowed")
