@@ -136,15 +136,7 @@ class Broker:
         self.receipts, self.sessions = state.receipts, state.sessions
         self.retaining, self.wills = state.retaining, state.wills
         self.traces = Traces(settings.traces_per_s, functools.partial(self._report, "trace"))
-        self.delivery = Delivery(
-            loop,
-            read_executor,
-            self.throttled_log,
-            state.sessions,
-            state.time,
-            self._remote_executor,
-            traces=self.traces,
-        )
+        self.delivery = self._new_delivery()
         self.ingest = self._new_ingest()
         self.poller: Poller | None = None
         """Reader of the sockets of plain TCP clients, if not left to their transports."""
@@ -154,6 +146,17 @@ class Broker:
         self.watches = Watches(loop, self._report)
         self.system = SystemTopics(
             functools.partial(system_counters, self), __version__, settings.system_interval_s
+        )
+
+    def _new_delivery(self) -> Delivery:
+        return Delivery(
+            self.loop,
+            self._read_executor,
+            self.throttled_log,
+            self.sessions,
+            self.state.time,
+            self._remote_executor,
+            traces=self.traces,
         )
 
     def _new_ingest(self) -> Ingest:

