@@ -20,7 +20,7 @@ function Conditions() {
   return html`<${Loaded} api=${api} what="the alerts">${(/** @type {any} */ data) => html`<${Table} caption="Conditions" rows=${data.alerts} keyOf=${(/** @type {any} */ row) => row.name} columns=${[
     { label: 'Condition', heading: true, cell: (/** @type {any} */ row) => words(row.name) },
     { label: 'State', cell: (/** @type {any} */ row) => (row.state === 'firing' ? html`<${State} kind=${row.severity === 'critical' ? 'bad' : 'warn'}>${row.severity}<//>` : row.state === 'quiet' ? html`<${State} kind="good">fine<//>` : html`<${State} kind="off">unknown<//>`) },
-    { label: 'Since', cell: (/** @type {any} */ row) => html`<${Time} us=${row.since_us} />` },
+    { label: 'Since', priority: 2, cell: (/** @type {any} */ row) => html`<${Time} us=${row.since_us} />` },
     { label: 'Figure', number: true, priority: 2, cell: (/** @type {any} */ row) => figure(row.value, row.unit) },
     { label: 'Limit', number: true, priority: 3, cell: (/** @type {any} */ row) => figure(row.limit, row.unit) },
     { label: 'What', className: 'wide', cell: (/** @type {any} */ row) => (row.state === 'firing' ? html`<strong>${row.text}</strong>` : html`<span class="muted">${plain(row.when)}</span>`) },

@@ -54,8 +54,7 @@ function Audit({ facts }) {
   const { by = {} } = facts;
   const [kind, word] = ENDS[facts.state] ?? ['', facts.state];
   const given = Object.entries(facts.arguments ?? {}).filter(([name, value]) => value !== null && name !== 'front');
-  return html`<strong class="name">${String(facts.action).replaceAll('_', ' ')}</strong> <${State} kind=${kind}>${word}<//>
-    <span class="break">by ${by.user ? html`<${Name} text=${by.user} />` : by.via === 'command' ? 'a command on the machine' : 'the operator'}${by.via === 'console' ? ' in the console' : ''}${by.address ? ` from ${visible(by.address)}` : ''}</span>
+  return html`<strong class="name">${String(facts.action).replaceAll('_', ' ')}</strong> <${State} kind=${kind}>${word}<//> <span class="break">by ${by.user ? html`<${Name} text=${by.user} />` : by.via === 'command' ? 'a command on the machine' : 'the operator'}${by.via === 'console' ? ' in the console' : ''}${by.address ? ` from ${visible(by.address)}` : ''}</span>
     ${given.length > 0 && html`<div class="small break">${given.map(([name, value], index) => html`${index ? ', ' : ''}${name.replaceAll('_', ' ')} <code>${visible(typeof value === 'string' ? value : JSON.stringify(value))}</code>`)}</div>`}`;
 }
 
@@ -93,7 +92,7 @@ export function Page({ me }) {
         <div class="tile"><dt>Messages in</dt><dd>${rate(row.publishes_in_per_s)}<span class="unit">/s</span></dd><dd class="note">${count(row.publishes_received)} on this connection</dd></div>
         <div class="tile"><dt>Messages out</dt><dd>${rate(row.deliveries_out_per_s)}<span class="unit">/s</span></dd><dd class="note">${count(row.deliveries_sent)} on this connection</dd></div>
         <div class="tile"><dt>Bytes in, out</dt><dd>${bytes(row.bytes_in_per_s)}<span class="unit">/s</span></dd><dd class="note">${bytes(row.bytes_out_per_s)}/s out</dd></div>
-        <div class="tile"><dt>Lag</dt><dd>${count(row.lag)}</dd><dd class="note">${row.lag_s ? `${duration(row.lag_s)} old` : 'offsets that were not sent yet'}</dd></div>
+        <div class="tile"><dt>Lag</dt><dd>${count(row.lag)}</dd><dd class="note">${row.lag_s ? `${duration(row.lag_s)} old` : 'offsets not sent yet'}</dd></div>
         <div class="tile"><dt>In flight</dt><dd>${count(row.in_flight)}</dd><dd class="note">of ${count(row.in_flight_limit)}, ${bytes(row.unsent_bytes)} unsent</dd></div>
         <div class="tile"><dt>Refused</dt><dd>${count(row.publishes_refused)}</dd><dd class="note">${rate(row.refused_per_s)}/s now</dd></div></dl>`}
       <div class="grid">

@@ -1,5 +1,5 @@
 // One log: its sizes and settings, the map of its segments, and offsets by time.
-import { html, useState } from '../lib/html.js';
+import { html, useEffect, useState } from '../lib/html.js';
 import { get, url, useApi } from '../lib/api.js';
 import { changed, href, useRoute } from '../lib/router.js';
 import { bytes, count, duration, plural, rate, shellWord, short, time, visible } from '../lib/format.js';
@@ -49,7 +49,10 @@ export function Page({ me }) {
   const { params } = useRoute();
   const log = params.get('log') ?? 'mqtt', partition = Number(params.get('partition') ?? 0);
   const chosen = params.has('segment') ? Number(params.get('segment')) : null;
-  const api = useApi(`logs/${encodeURIComponent(log)}`, { partition }, { every: 5000 });
+  const [every, setEvery] = useState(1500);
+  const api = useApi(`logs/${encodeURIComponent(log)}`, { partition }, { every });
+  const isKnown = api.data?.row.appended_per_s !== null;
+  useEffect(() => setEvery(api.data && isKnown ? 5000 : 1500), [isKnown, api.data === null]);  // a rate needs two looks
   const map = useApi(`logs/${encodeURIComponent(log)}/segments`, { partition }, { every: 5000 });
   const store = me.overview.data?.store ?? 'DIR';
   return html`<${PageHead} title=${`${log}-${partition}`} crumbs=${html`<a href=${href('/logs')}>Logs</a> /`}>

@@ -78,7 +78,7 @@ export function Chart({ title, times, series, format = short, sentence, marks = 
         width: box.current.clientWidth || 300,
         height,
         legend: { show: false },
-        padding: [8, 18, 0, 0],
+        padding: [8, 26, 0, 0],
         cursor: { y: false, points: { size: 6 }, drag: { x: true, y: false, setScale: false } },
         scales: {
           // Of the data, not what is passed: of a single point that is a span of years.
