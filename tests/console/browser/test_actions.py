@@ -42,7 +42,7 @@ def acted(
 ) -> Iterator[tuple[Server, Browsing, StoreView]]:
     """Return a server with a client, a reader and a retained message, and a console with actions."""
     store = tmp_path_factory.mktemp("acted") / "data"
-    with Server(store) as server, PahoClient("stays", level=5) as client:
+    with Server(store, "--mqtt-traces-per-s", "10") as server, PahoClient("stays", level=5) as client:
         publish_all(server.address, [message(n) for n in range(50)])
         publish_all(server.address, [("kept", b"21.5")], retain=True)
         assert client.connect(server.address) == 0
@@ -209,3 +209,14 @@ def test_failure_is_shown_in_the_dialog(acted: tuple[Server, Browsing, StoreView
     dialog.get_by_role("alert").get_by_text("It failed").wait_for()
     look.page.keyboard.press("Escape")
     view.commit_readers({READER: 20}, pin=Pin(max_bytes=1 << 20))
+
+
+def test_trace_shows_the_steps_of_a_batch(acted: tuple[Server, Browsing, StoreView]) -> None:
+    server, look, _ = acted
+    publish_all(server.address, [message(n) for n in range(5)])
+    page = look.open("/alerts?view=traces")
+    steps = page.locator(".trace").first
+    steps.wait_for()
+    assert steps.locator("dt").all_inner_texts()[0] == "publish"
+    steps.locator("xpath=..").get_by_role("link").click()
+    page.get_by_role("heading", level=1, name="Records of mqtt-0").wait_for()
