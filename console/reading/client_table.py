@@ -59,7 +59,8 @@ class ClientTable:
             self._counts = {key(row): tuple(row[name] for name in COUNTERS) for row in rows}
             for row in rows:
                 _set_rates(row, self._counts[key(row)], earlier, passed_s)
-            used_s = min(max(_LOOK_S, (at_s - now_s) * _LOOK_TIMES), _LOOK_MOST_S)
+            # One without rates only until there can be rates: they show who floods.
+            used_s = min(max(_LOOK_S, (at_s - now_s) * _LOOK_TIMES), _LOOK_MOST_S) if earlier else _LOOK_S
             self._look = Look(at_s, time.time_ns() // 1000, rows, used_s)
             return self._look
 
