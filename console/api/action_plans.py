@@ -188,8 +188,15 @@ def _of_topic(sources: Sources, session: Session, body: ActionBody) -> Plan:
 
 def _value(sources: Sources, session: Session, body: ActionBody) -> bytes:
     """Return what is to be published: a text, or the value of a record that the caller may read. Raises Problem."""
-    if body.value is not None:
-        return body.value.encode()
+    value = _record_value(sources, session, body) if body.value is None else body.value.encode()
+    if len(value) > _PUBLISH_BYTES:
+        raise Problem(
+            "too-large", f"the console publishes up to {_PUBLISH_BYTES:,} bytes: use `timestone pub -f`"
+        )
+    return value
+
+
+def _record_value(sources: Sources, session: Session, body: ActionBody) -> bytes:
     if body.log is None or body.offset is None:
         raise Problem("invalid-request", "publish needs a value, or log and offset of a record")
     log = sources.log(body.log, body.partition)
@@ -202,10 +209,6 @@ def _value(sources: Sources, session: Session, body: ActionBody) -> bytes:
     topic = record.topic or ""
     if not sources.may_read(session, [topic])[topic]:
         raise Problem("not-allowed", "this login may not read the record")
-    if len(record.payload) > _PUBLISH_BYTES:
-        raise Problem(
-            "too-large", f"the console publishes up to {_PUBLISH_BYTES:,} bytes: use `timestone pub -f`"
-        )
     return bytes(record.payload)
 
 

@@ -120,6 +120,7 @@ def test_messages_are_published_again_and_deleted_with_their_effect_in_numbers(
         console.post("actions", {"action": "publish", "topic": "a/b", "log": "mqtt", "offset": 99}, 404)
         console.post("actions", {"action": "publish", "topic": "a/#", "value": ""}, 422)
         console.post("actions", {"action": "publish", "topic": "a/b"}, 400)
+        console.post("actions", {"action": "publish", "topic": "a/b", "value": "x" * 50_000}, 413)
         wait_for(lambda: console.view.document("mqtt.retained", "a/b") is not None)
         assert console.get("topics/value", log="mqtt", topic="a/b")["is_retained"] is True
         gone = console.post("actions", {"action": "delete_retained", "topic": "a/b"})
