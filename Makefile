@@ -18,7 +18,7 @@ PROSE := tests/house/test_plain_english.py tests/house/test_layout.py
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check lint style imports types prose format unit crash fuzz sanitize faults soak soak-cluster bench bench-micro docs alerts vendor web notebooks man wheel sdist deb clean distclean
+.PHONY: help install demo cluster-demo test check lint style imports types prose format unit crash fuzz sanitize faults soak soak-cluster bench bench-micro docs alerts vendor web notebooks man wheel sdist deb clean distclean
 MAKEFLAGS += --no-print-directory
 
 help: ## list the targets
@@ -26,6 +26,9 @@ help: ## list the targets
 
 demo: $(INSTALLED) ## 200 devices -> MQTT -> log -> pipeline -> Parquet, and every count compared (DEMO_KEEP=1 serves it)
 	@$(BIN)/python -m examples.demo --messages $(DEMO_MESSAGES)
+
+cluster-demo: $(INSTALLED) ## etcd and three nodes here, devices that append, a leader killed, counts compared
+	@$(BIN)/python -m examples.cluster_demo
 
 test: $(INSTALLED) ## the whole test suite (TESTS="tests/cli -k serve" for a part of it)
 	@$(PYTEST) $(if $(TESTS),$(TESTS),$(SIDE_BY_SIDE) --reruns 1)
