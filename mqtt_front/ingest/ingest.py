@@ -18,7 +18,7 @@ from mqtt_front.ingest.fair_share import FairShare
 from mqtt_front.ingest.puback import REPEATED, acknowledge_each, answer_turns
 from mqtt_front.ingest.routing import Router
 from mqtt_front.ingest.turn import Columns, Turn, write_batch_of
-from mqtt_front.kernel.loops import PublishFastPath
+from mqtt_front.kernel.loops import PublishFastPath, discharge
 from mqtt_front.kernel.publish_fast_path import PublishColumns, Source
 from mqtt_front.kernel.topic_cache import TOPIC_BITS, TOPIC_MASK
 from mqtt_front.protocol.events import Publishes, PublishRow
@@ -294,8 +294,7 @@ class Ingest:
             if trace is not None:
                 self._traces.acknowledged(trace, answer_count)
             self._settled[log.name] = outcome.stop
-            for source, size_bytes in zip(gathered.sources, gathered.sizes, strict=True):
-                source.submitted_bytes -= size_bytes
+            discharge(gathered.sources, gathered.sizes)
             self.room_bytes += gathered.size_bytes
             self._appended([tuple.__new__(Appended, (log.name, outcome, False))])
             if self._shares.held:
@@ -381,8 +380,7 @@ class Ingest:
                 count = turn.columns[number].count
                 self.dropped[Reason(turn.reason(number)).name.lower()] += count
                 self._complaints.warn(f"failed {number}", f"{count} publishes could not be stored: {error}")
-            for source, size_bytes in turn.all_sizes():
-                source.submitted_bytes -= size_bytes
+            discharge(*turn.all_sizes())
             self.room_bytes += turn.size_bytes
             for call in turn.calls:
                 call()

@@ -141,11 +141,11 @@ class Turn:
         """Return the connections that published in this turn."""
         return self.sizes if self.gathered is None else self.gathered.sources
 
-    def all_sizes(self) -> Iterable[tuple[Source, int]]:
-        """Return the wire bytes of each source's publishes."""
+    def all_sizes(self) -> tuple[list[Source], list[int]]:
+        """Return the sources, and the wire bytes of each one's publishes."""
         if self.gathered is None:
-            return self.sizes.items()
-        return zip(self.gathered.sources, self.gathered.sizes, strict=True)
+            return list(self.sizes), list(self.sizes.values())
+        return self.gathered.sources, self.gathered.sizes
 
     def reason(self, number: int) -> int:
         """Return the reason code for publishes with the given number of a log or failure."""

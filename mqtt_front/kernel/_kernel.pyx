@@ -50,7 +50,7 @@ cdef extern from *:
     void prefetch(const void *address) nogil
     uint64_t folded(uint64_t one, uint64_t other) nogil
 
-INTERFACE = 9  # see mqtt_front/kernel/loops.py
+INTERFACE = 10  # see mqtt_front/kernel/loops.py
 
 cdef enum:
     PACKETS = 32768
@@ -459,6 +459,43 @@ cdef inline Py_ssize_t grown(Py_ssize_t room, Py_ssize_t wanted) noexcept nogil:
     return room if wanted <= room else max(wanted, 2 * room)
 
 
+cdef class PolledClient:
+    """See the Python version in `mqtt_front.kernel.publish_fast_path`."""
+
+    cdef public int64_t submitted_bytes, last_seen
+    cdef public bint writable
+    cdef public object session, permissions, publish_rates, socket, transport
+
+    cdef inline bint is_plain(self) except -1:
+        """Same as `ClientProtocol.is_plain`."""
+        return (
+            self.session is not None and self.permissions is None and self.publish_rates is None
+            and not self.session.no_local
+        )
+
+
+cdef class AdmittedCount:
+    """See the Python version in `mqtt_front.kernel.publish_fast_path`."""
+
+    cdef public int64_t unacknowledged
+
+
+def discharge(list sources not None, list sizes not None):
+    cdef Py_ssize_t number
+    if len(sources) != len(sizes):
+        raise ValueError(f"{len(sizes)} sizes of {len(sources)} sources")
+    for number in range(len(sources)):
+        charge_one(sources[number], -<int64_t>sizes[number])
+
+
+cdef inline int charge_one(source, int64_t size_bytes) except -1:
+    if isinstance(source, PolledClient):
+        (<PolledClient>source).submitted_bytes += size_bytes
+    else:
+        source.submitted_bytes += size_bytes
+    return 0
+
+
 cdef struct Ack:  # a pending PUBACK and the position of its client
     uint32_t place
     uint8_t packet_id[2]
@@ -618,7 +655,7 @@ cdef class PublishFastPath:
 
     cdef int charge(self, source, uint32_t place, const Run *run, Py_ssize_t size_bytes) except -1:
         """Charge a source for a run of `size_bytes` bytes on the wire."""
-        source.submitted_bytes += size_bytes
+        charge_one(source, size_bytes)
         if place == len(self.sizes):
             self.places[source] = place
             self.sizes.append(size_bytes)
@@ -728,8 +765,8 @@ cdef class Socket:
     cdef readonly int fd  # -1: removed
     cdef readonly bint reading
     cdef bint buffered  # the transport may have unsent bytes
-    cdef object link
-    cdef object connection
+    cdef PolledClient link
+    cdef AdmittedCount connection
     cdef int level
     cdef uint32_t generation
     cdef bint between  # the next byte begins a packet, and packets are accepted
@@ -801,7 +838,7 @@ cdef class Sockets:
     def fileno(self):
         return self.poll
 
-    def add(self, link, int fd):
+    def add(self, PolledClient link not None, int fd):
         cdef Socket one = Socket.__new__(Socket)
         if fd < 0:
             raise ValueError(f"descriptor {fd}")
@@ -842,11 +879,12 @@ cdef class Sockets:
         one.between = False
         return 0
 
-    def receive(self, now, Py_ssize_t limit_bytes, Py_ssize_t room_bytes, failed):
+    def receive(self, int64_t now, Py_ssize_t limit_bytes, Py_ssize_t room_bytes, failed):
         cdef uint64_t keys[BATCH]
         cdef int count, number, batch
         cdef Py_ssize_t total = 0
         cdef Socket one
+        cdef PolledClient link
         if self.receiving:
             raise RuntimeError("receive is called by what it calls")
         self.receiving, self.plain_bytes, self.room_bytes = True, 0, room_bytes
@@ -882,11 +920,11 @@ cdef class Sockets:
         cdef Socket one = self.by_fd[fd]
         return one if one is not None and one.generation == key >> 32 and one.reading else None
 
-    cdef Py_ssize_t read(self, Socket one, link, now) except -1:
+    cdef Py_ssize_t read(self, Socket one, PolledClient link, int64_t now) except -1:
         cdef Py_ssize_t front = self.front, room = PyByteArray_GET_SIZE(self.memory) - front, got
         cdef uint8_t *data = <uint8_t *>PyByteArray_AS_STRING(self.memory)
         cdef int fd = one.fd
-        if one.bulky and one.between and not self.gathering.paused and is_plain(link):
+        if one.bulky and one.between and not self.gathering.paused and link.is_plain():
             return self.read_bulk(one, link, now)
         if one.bulky:
             with nogil:
@@ -899,7 +937,7 @@ cdef class Sockets:
         one.bulky = got >= BULKY_BYTES
         if one.between and are_pubacks(data + front, got):
             self.take_pubacks(one, link, data + front, got, now)
-        elif one.between and not self.gathering.paused and is_plain(link):
+        elif one.between and not self.gathering.paused and link.is_plain():
             link.last_seen = now
             self.plain_bytes += got
             one.received_bytes += got
@@ -909,7 +947,7 @@ cdef class Sockets:
             self.look(one)
         return got
 
-    cdef Py_ssize_t read_bulk(self, Socket one, link, now) except -1:
+    cdef Py_ssize_t read_bulk(self, Socket one, PolledClient link, int64_t now) except -1:
         """Receive, find and copy the publishes of a client with much to read, in one section without the GIL: each
         section more is another chance to lose the GIL to a busy thread."""
         cdef PublishFastPath gathering = self.gathering
@@ -952,7 +990,7 @@ cdef class Sockets:
         self.taken(one, link, answers, front, behind, front + got)
         return got
 
-    cdef int take_pubacks(self, Socket one, link, const uint8_t *data, Py_ssize_t size, now) except -1:
+    cdef int take_pubacks(self, Socket one, PolledClient link, const uint8_t *data, Py_ssize_t size, int64_t now) except -1:
         cdef Py_ssize_t at
         link.last_seen = now
         self.plain_bytes += size
@@ -969,7 +1007,7 @@ cdef class Sockets:
         link.reading_ended(error)
         return 0
 
-    cdef int take(self, Socket one, link, const uint8_t *data, Py_ssize_t position, Py_ssize_t end) except -1:
+    cdef int take(self, Socket one, PolledClient link, const uint8_t *data, Py_ssize_t position, Py_ssize_t end) except -1:
         """Take bytes that begin a packet, as `ClientProtocol.buffer_updated` does."""
         cdef Py_ssize_t answers = self.gathering.answer_count
         cdef Py_ssize_t behind = self.gathering.take_run(link, data, position, end, one.level, self.room_of(one))
@@ -977,10 +1015,10 @@ cdef class Sockets:
 
     cdef int64_t room_of(self, Socket one) except -1:
         """Return how many more publishes the client may have unacknowledged."""
-        return NO_LIMIT if one.level < 5 else one.connection.room
+        return NO_LIMIT if one.level < 5 else (<object>one.connection).room
 
     cdef int taken(
-        self, Socket one, link, Py_ssize_t answers, Py_ssize_t position, Py_ssize_t behind, Py_ssize_t end
+        self, Socket one, PolledClient link, Py_ssize_t answers, Py_ssize_t position, Py_ssize_t behind, Py_ssize_t end
     ) except -1:
         """Account for bytes `position` to `behind`, which the fast path took, and pass the rest to the client.
 
@@ -991,7 +1029,7 @@ cdef class Sockets:
         if gathering.answer_count > answers:
             one.connection.unacknowledged += gathering.answer_count - answers
         if behind > position and (
-            <Py_ssize_t>link.submitted_bytes > self.modest_bytes or gathering.size_bytes > self.room_bytes
+            link.submitted_bytes > self.modest_bytes or gathering.size_bytes > self.room_bytes
         ):
             self.ingest.charged(link)
         if behind < end:
@@ -1004,9 +1042,9 @@ cdef class Sockets:
 
     cdef int look(self, Socket one) except -1:
         """Refresh cached state after Python code has handled packets."""
-        one.between = one.fd >= 0 and one.connection.between_packets
+        one.between = one.fd >= 0 and (<object>one.connection).between_packets
         if one.between:
-            one.level = one.connection.level
+            one.level = (<object>one.connection).level
         self.room_bytes = self.ingest.room_bytes
         return 0
 
@@ -1037,7 +1075,7 @@ cdef class Sockets:
                 byte_count += self.answer(link, b"".join(answer) if type(answer) is list else answer)
         return byte_count // 4, byte_count
 
-    cdef Py_ssize_t answer(self, link, bytes data) except -1:
+    cdef Py_ssize_t answer(self, PolledClient link, bytes data) except -1:
         """Send acknowledgements to a client. Returns the bytes that the client protocol does not count itself."""
         cdef Py_ssize_t size = 0 if data is None else PyBytes_GET_SIZE(data)
         if size == 0:
@@ -1066,14 +1104,6 @@ cdef inline bint are_pubacks(const uint8_t *data, Py_ssize_t size) noexcept nogi
         if data[at] != 0x40 or data[at + 1] != 2 or not (data[at + 2] | data[at + 3]):
             return False
     return True
-
-
-cdef inline bint is_plain(link) except -1:
-    """Same as `ClientProtocol.is_plain`."""
-    session = link.session
-    return (
-        session is not None and link.permissions is None and link.publish_rates is None and not session.no_local
-    )
 
 
 cdef class Strided:

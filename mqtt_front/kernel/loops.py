@@ -8,7 +8,7 @@ from mqtt_front.codec import frame, scan
 from mqtt_front.kernel import publish_fast_path, single_delivery, topic_cache
 from timestone.kernel.loops import choose
 
-INTERFACE = 9
+INTERFACE = 10
 """Incremented with every change of a signature or result, so that a stale build is not used with newer sources."""
 
 _native, REASON = choose("mqtt_front.kernel._kernel", INTERFACE)
@@ -23,6 +23,9 @@ if TYPE_CHECKING or _native is None:
     TopicCache = topic_cache.TopicCache
     PublishFastPath = publish_fast_path.PublishFastPath
     SingleDelivery = single_delivery.SingleDelivery
+    PolledClient = publish_fast_path.PolledClient
+    AdmittedCount = publish_fast_path.AdmittedCount
+    discharge = publish_fast_path.discharge
 else:
     scan_publishes = _native.scan_publishes
     frame_record = _native.frame_record
@@ -30,6 +33,9 @@ else:
     TopicCache = _native.TopicCache
     PublishFastPath = _native.PublishFastPath
     SingleDelivery = _native.SingleDelivery
+    PolledClient = _native.PolledClient
+    AdmittedCount = _native.AdmittedCount
+    discharge = _native.discharge
 
 Sockets: Any = None if _native is None or sys.platform != "linux" else _native.Sockets
 """Compiled reader of sockets for `poller`; None without the kernel or without epoll, where transports read."""

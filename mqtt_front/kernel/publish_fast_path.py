@@ -60,6 +60,41 @@ class Source(Protocol):
         """End the connection: a publish failed, and its protocol has no reason code for that."""
 
 
+class PolledClient:
+    """State of a client that is read and changed for each message: fields of C in the compiled twin."""
+
+    __slots__ = (
+        "last_seen", "permissions", "publish_rates", "session", "socket", "submitted_bytes", "transport", "writable",
+    )  # fmt: skip
+    submitted_bytes: int
+    """Wire bytes of its publishes that are not settled."""
+    last_seen: int
+    """Tick of the timer wheel at which something was last received."""
+    writable: bool
+    session: Any
+    permissions: Any
+    """Permissions of the client; None for all."""
+    publish_rates: Any
+    """Rate limits of publishes and bytes, if any."""
+    socket: Any
+    """Handle of the poller while it reads instead of the transport."""
+    transport: Any
+
+
+class AdmittedCount:
+    """Count of a connection, likewise."""
+
+    __slots__ = ("unacknowledged",)
+    unacknowledged: int
+    """Number of publishes at QoS 1 and 2 that are not acknowledged. Decremented by the owner."""
+
+
+def discharge(sources: list[Any], sizes: list[int]) -> None:
+    """Subtract the wire bytes of settled publishes from their sources."""
+    for source, size_bytes in zip(sources, sizes, strict=True):
+        source.submitted_bytes -= size_bytes
+
+
 class PublishColumns(NamedTuple):
     """Columns of one turn. Numbers are in native byte order."""
 

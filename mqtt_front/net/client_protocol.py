@@ -109,17 +109,12 @@ class ClientProtocol(ClientSocket):
         "filters_served",
         "identity",
         "inflight_limit",
-        "last_seen",
         "looked_at",
         "owner",
-        "permissions",
-        "publish_rates",
         "refusal",
         "requests",
-        "session",
         "session_key",
         "stay",
-        "submitted_bytes",
         "target",
         "will",
     )  # fmt: skip
@@ -147,7 +142,6 @@ class ClientProtocol(ClientSocket):
         self.identity: Identity | None = None
         """Identity of the client; None until known."""
         self.permissions: Permissions | None = None
-        """Permissions of the client; None for all."""
         self.exchange: Exchange | None = None
         """Enhanced authentication in progress."""
         self.stay: Stay | None = None
@@ -155,7 +149,6 @@ class ClientProtocol(ClientSocket):
         self.refusal: ProtocolViolation | None = None
         """Reason why a CONNECT on this connection will be refused, known since its accept."""
         self.publish_rates = broker.new_rates()
-        """Rate limits of publishes and bytes, if any."""
         self.requests: TokenBucket | None = None
         """Rate limit of requests that are answered one by one, from the first request on."""
         self.filters_served = 0

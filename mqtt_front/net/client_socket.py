@@ -10,6 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from mqtt_front.kernel import loops
 from mqtt_front.runtime.loop import Transport
 from mqtt_front.settings import MqttSettings
 
@@ -99,7 +100,7 @@ class SocketServer(Protocol):
     def poller(self) -> SocketPoller | None: ...
 
 
-class ClientSocket:
+class ClientSocket(loops.PolledClient):
     """The socket of one client. Event-loop thread only."""
 
     __slots__ = (
@@ -122,10 +123,7 @@ class ClientSocket:
         "refused_count",
         "sent_bytes",
         "sent_packets",
-        "socket",
-        "transport",
         "unread_bytes",
-        "writable",
     )  # fmt: skip
 
     def __init__(self, broker: SocketServer, descriptor: int = -1) -> None:
@@ -134,7 +132,6 @@ class ClientSocket:
         self.transport: Transport | None = None
         self.descriptor = descriptor
         self.socket: PolledSocket | None = None
-        """Handle of the poller while it reads instead of the transport."""
         self.peer = ""
         self.writable = True
         self.connected = False

@@ -12,7 +12,7 @@ from mqtt_front.codec.decode import connect_level, decode_packet, packet_end
 from mqtt_front.codec.packets import MQTT_3_1_1, MQTT_5, Packet, PacketType
 from mqtt_front.codec.scan import PublishRun, scan_acknowledgements, scan_pings
 from mqtt_front.errors import MalformedPacket, MqttError, ProtocolViolation
-from mqtt_front.kernel.loops import scan_publishes
+from mqtt_front.kernel.loops import AdmittedCount, scan_publishes
 from mqtt_front.protocol.events import Acknowledgements, Event, Pings, Publishes, PublishRow, has_qos_2
 from mqtt_front.protocol.header_block import publish_headers
 from mqtt_front.protocol.topic_aliases import InboundAliases
@@ -62,7 +62,7 @@ class Inbound(NamedTuple):
     """Maximum number of topic filters of one packet."""
 
 
-class Connection:
+class Connection(AdmittedCount):
     """Receiving side of one connection.
 
     Usage: `for event in connection.receive_data(data)`. Only MalformedPacket and ProtocolViolation are raised,
@@ -77,7 +77,6 @@ class Connection:
         "level",
         "saw_connect",
         "state",
-        "unacknowledged",
         "unreleased",
     )
 
@@ -89,7 +88,6 @@ class Connection:
         self.saw_connect = False
         """Whether a CONNECT with a protocol level came, valid or not, so that an answer can be sent."""
         self.unacknowledged = 0
-        """Number of publishes at QoS 1 and 2 that are not acknowledged. Decremented by the owner."""
         self.unreleased: set[int] = set()
         """Packet ids of publishes at QoS 2 between PUBREC and PUBREL, which count towards the receive maximum
         (section 4.9). Maintained by the owner."""

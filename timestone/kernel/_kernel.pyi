@@ -2,8 +2,11 @@
 
 from timestone.kernel.open_records import OpenRecords as OpenRecords
 from timestone.kernel.open_records import SegmentRecords as SegmentRecords
+from timestone.kernel.prepared import Columns as Columns
+from timestone.kernel.prepared import PreparedEnd as PreparedEnd
 from timestone.kernel.prepared import PreparedLog as PreparedLog
 from timestone.kernel.prepared import PreparedSegment as PreparedSegment
+from timestone.kernel.prepared import PreparedTail as PreparedTail
 from timestone.kernel.prepared import StoredPieces as StoredPieces
 from timestone.kernel.prepared import StoredRun as StoredRun
 from timestone.kernel.pure import Buffer

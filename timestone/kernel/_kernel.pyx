@@ -74,7 +74,7 @@ cdef extern from "Python.h" nogil:
     char *bytes_in "PyBytes_AS_STRING"(PyObject *piece)
     Py_ssize_t size_of "PyBytes_GET_SIZE"(PyObject *piece)
 
-INTERFACE = 11  # see timestone/kernel/loops.py
+INTERFACE = 12  # see timestone/kernel/loops.py
 CRC32C_BY_INSTRUCTION = bool(crc32c_start())
 
 cdef extern from "Python.h":
@@ -779,6 +779,67 @@ cdef class StoredRun:
         return PyBytes_GET_SIZE(self.entries) + self.stored.size_bytes + pieces_bytes + RUN_COST_BYTES
 
 
+@no_gc  # columns hold bytes, integers and arrays of integers
+@freelist(8)
+cdef class Columns:
+    """See the Python version in `timestone.kernel.prepared`."""
+
+    cdef public int64_t count, size_bytes
+    cdef public StoredPieces stored
+    cdef public bytes lengths, crcs
+    cdef public object topic_ids, flags, header_lengths
+
+    @classmethod
+    def single(cls, bytes payload not None, int64_t topic_id, int64_t flags=0, int64_t header_length=0):
+        cdef uint64_t size_bytes = <uint64_t>PyBytes_GET_SIZE(payload)
+        if not (
+            0 <= topic_id <= <int64_t>U32_MAX and 0 <= flags <= <int64_t>U16_MAX
+            and 0 <= header_length <= <int64_t>U16_MAX and size_bytes <= U32_MAX
+        ):
+            raise OverflowError(
+                f"topic id {topic_id}, flags {flags:#x}, header block of {header_length} or payload of {size_bytes} bytes "
+                "out of range"
+            )
+        if flags & REMOVED:
+            raise ValueError("a record cannot be appended as removed")
+        cdef Columns one = Columns.__new__(cls)
+        cdef StoredPieces stored = StoredPieces.__new__(cls.stored_type)
+        stored.pieces, stored.size_bytes = (payload,), <int64_t>size_bytes
+        one.count, one.size_bytes, one.stored = 1, stored.size_bytes, stored
+        one.lengths = PyBytes_FromStringAndSize(<char *>&size_bytes, 4)  # little-endian, as entries are
+        one.topic_ids, one.flags, one.header_lengths, one.crcs = topic_id, flags, header_length, b""
+        return one
+
+
+cdef bytes filled_single(Columns one, PreparedSegment segment, int64_t timestamp_us, Target *target):
+    """Same as `filled` for a single small record, as `Columns.single` makes it; None for others."""
+    if (
+        one.count != 1 or one.size_bytes >= LONG_WRITE_BYTES or segment.size_bytes + one.size_bytes > <int64_t>U32_MAX
+        or type(one.topic_ids) is not int or type(one.flags) is not int or type(one.header_lengths) is not int
+        or PyTuple_GET_SIZE(one.stored.pieces) != 1
+    ):
+        return None
+    cdef PyObject *piece = piece_of(one.stored.pieces, 0)
+    cdef uint64_t size = <uint64_t>size_of(piece), topic = one.topic_ids, headers = one.header_lengths, flags = one.flags
+    cdef uint32_t length
+    if PyBytes_GET_SIZE(one.lengths) != 4 or topic > U32_MAX or headers > U16_MAX or flags > U16_MAX:
+        return None
+    memcpy(&length, PyBytes_AS_STRING(one.lengths), 4)
+    if length != size or size != <uint64_t>one.size_bytes:
+        return None
+    cdef Entry entry
+    entry.place = <uint64_t>segment.size_bytes | size << 32
+    entry.timestamp_us = timestamp_us
+    entry.marks = topic | headers << 32 | flags << 48
+    entry.crcs = crc32c_of(<const uint8_t *>bytes_in(piece), size)
+    entry.crcs |= <uint64_t>crc_of_entry(&entry, segment._salt_crc, last_ordinal_fits(1, segment.count)) << 32
+    cdef bytes entries = PyBytes_FromStringAndSize(<char *>&entry, ENTRY_BYTES)
+    target.whole = written(
+        target, &piece, 1, segment.size_bytes, size, <const uint8_t *>PyBytes_AS_STRING(entries), 1
+    )
+    return entries
+
+
 cdef class PreparedSegment:
     """See the Python version in `timestone.kernel.prepared`."""
 
@@ -788,10 +849,11 @@ cdef class PreparedSegment:
     cdef public uint32_t _salt_crc
     cdef public bint _is_plain
 
-    def write_prepared(self, write_batch, int64_t timestamp_us):
-        return self.written(write_batch, timestamp_us, write_batch.count, write_batch.size_bytes)
+    def write_prepared(self, Columns write_batch not None, int64_t timestamp_us):
+        return self.written(write_batch, timestamp_us)
 
-    cdef object written(self, write_batch, int64_t timestamp_us, int64_t count, int64_t size_bytes):
+    cdef object written(self, Columns write_batch, int64_t timestamp_us):
+        cdef int64_t count = write_batch.count, size_bytes = write_batch.size_bytes
         cdef Target target
         target.index_position = INDEX_HEADER_BYTES + self.count * ENTRY_BYTES
         if (
@@ -803,28 +865,30 @@ cdef class PreparedSegment:
         if not self._is_plain:
             return self._write_with_entries(write_batch, timestamp_us)
         target.segment_fd, target.index_fd = self._segment_fd, self._index_fd
-        stored = write_batch.stored
-        entries = filled(
-            stored.pieces, write_batch.lengths, write_batch.topic_ids, write_batch.header_lengths, write_batch.flags,
+        entries = filled_single(write_batch, self, timestamp_us, &target) or filled(
+            write_batch.stored.pieces, write_batch.lengths, write_batch.topic_ids, write_batch.header_lengths, write_batch.flags,
             self.size_bytes, timestamp_us, self.count, self._salt_crc, write_batch.crcs, &target,
         )
         if target.whole:
             self.count += count
             self.size_bytes += size_bytes
         else:
-            self._write_again(stored, entries)
+            self._write_again(write_batch.stored, entries)
         return entries
 
 
 cdef class PreparedLog:
     """See the Python version in `timestone.kernel.prepared`."""
 
-    cdef public int64_t next_offset, unsynced_bytes
+    cdef public int64_t next_offset, unsynced_bytes, change_count
     cdef public int64_t _last_timestamp_us, _segment_bytes, _segment_entries, _roll_age_us
     cdef public PreparedSegment _writer
     cdef public object _unsynced_runs, _now_us, _run_type
 
-    def write_prepared(self, write_batch):
+    def write_prepared(self, Columns write_batch not None):
+        return self.prepared(write_batch)
+
+    cdef object prepared(self, Columns write_batch):
         cdef PreparedSegment writer = self._writer
         if writer is None or writer.count == 0:
             return None
@@ -838,7 +902,7 @@ cdef class PreparedLog:
             return None
         cdef int64_t position = writer.size_bytes
         try:
-            entries = writer.written(write_batch, now_us, count, size_bytes)
+            entries = writer.written(write_batch, now_us)
         except Exception as error:
             return self._half_written(write_batch, error)
         if entries is None:
@@ -851,6 +915,75 @@ cdef class PreparedLog:
         self._unsynced_runs.append(run)
         self.unsynced_bytes += size_bytes + PyBytes_GET_SIZE(entries)
         return run
+
+
+cdef class PreparedTail:
+    """See the Python version in `timestone.kernel.prepared`."""
+
+    cdef public list _runs, _ends
+    cdef public Py_ssize_t _dropped
+    cdef public StoredRun _newest
+    cdef public uint64_t first_offset
+    cdef public object _budget
+
+    def add(self, StoredRun run not None):
+        budget = self._budget
+        with budget.lock:
+            if self._dropped == len(self._runs):
+                self.first_offset = run.base_offset
+            self._runs.append(run)
+            self._ends.append(run.end_offset)
+            self._newest = run
+            budget.order.append(self)
+            budget.used_bytes = used_bytes = <int64_t>budget.used_bytes + <int64_t>run.cost_bytes
+            if used_bytes > budget.limit_bytes:
+                budget.make_room_locked()
+
+
+cdef class PreparedEnd:
+    """See the Python version in `timestone.kernel.prepared`."""
+
+    cdef public PreparedLog active_segment
+    cdef public DurationCounts writes
+    cdef public int64_t written_bytes, _unchecked_bytes
+    cdef public double _check_bytes
+    cdef public list _topic_names
+    cdef public object closed, failure, topics, inline_writes, _events
+
+    def write_prepared_locked(self, Columns write_batch not None, *, bint inline=False):
+        cdef PreparedLog log = self.active_segment
+        cdef int64_t size_bytes = write_batch.size_bytes, change_count = log.change_count
+        if (
+            len(self._topic_names) != <Py_ssize_t>self.topics.written_count
+            or self._unchecked_bytes + size_bytes >= self._check_bytes
+            or self.closed is not None
+        ):
+            return None
+        if self.failure is not None:
+            raise self.failure.again()
+        if write_batch.count == 0:
+            return self._events.written_offset
+        now_s = self.inline_writes.now_s
+        cdef double began_s = now_s(), ended_s
+        cdef StoredRun run
+        try:
+            run = log.prepared(write_batch)
+            if run is None:
+                return None
+            self._events.published(run, write_batch, log.next_offset)
+        except BaseException as error:
+            self._judge(error)
+            raise
+        finally:
+            if log.change_count != change_count:
+                self._segment_changed()
+            ended_s = now_s()
+            if inline and ended_s - began_s > <double>self.inline_writes.slow_s:
+                self.inline_writes.was_slow(began_s, ended_s)
+        self._unchecked_bytes += size_bytes
+        self.writes.observe(<int64_t>((ended_s - began_s) * 1e9))
+        self.written_bytes += size_bytes
+        return run.base_offset
 
 
 cdef class SegmentRecords:

@@ -13,11 +13,14 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 __all__ = [
+    "Columns",
     "DurationCounts",
     "NumberedNames",
     "OpenRecords",
+    "PreparedEnd",
     "PreparedLog",
     "PreparedSegment",
+    "PreparedTail",
     "SegmentRecords",
     "StoredPieces",
     "StoredRun",
@@ -33,7 +36,7 @@ __all__ = [
     "write_records",
 ]
 
-INTERFACE = 11
+INTERFACE = 12
 """Incremented with every change of a signature or result, so that a stale build is not used with newer sources."""
 
 PURE_WANTED = os.environ.get("TIMESTONE_PURE", "").lower() not in ("", "0", "no", "false")
@@ -76,7 +79,15 @@ if TYPE_CHECKING or _native is None:
     # Not at the top: no program with the compiled kernel spends time on importing these and the library of the crc.
     from timestone.kernel.crc import crc32c
     from timestone.kernel.open_records import OpenRecords, SegmentRecords
-    from timestone.kernel.prepared import PreparedLog, PreparedSegment, StoredPieces, StoredRun
+    from timestone.kernel.prepared import (
+        Columns,
+        PreparedEnd,
+        PreparedLog,
+        PreparedSegment,
+        PreparedTail,
+        StoredPieces,
+        StoredRun,
+    )
     from timestone.kernel.pure import (
         DurationCounts,
         NumberedNames,

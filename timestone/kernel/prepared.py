@@ -5,17 +5,20 @@ A segment is prepared for an append while its index has room, its file has block
 new records. The numbers that decide this are fields of these classes, which the compiled ones keep as integers of C.
 What prepares a segment, and what follows a failed write, is in `timestone.writing`."""
 
+import sys
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Self
 
 from timestone.kernel.entries import ENTRY_BYTES, HEADER_BYTES
-from timestone.kernel.pure import write_records
+from timestone.kernel.pure import DurationCounts, write_records
+from timestone.record import FLAG_REMOVED
 
 RUN_COST_BYTES = 300
 """Size of the objects of a run, measured with sys.getsizeof."""
 PIECE_COST_BYTES = 41
 """Overhead of a piece of stored bytes: a bytes object and a place in a tuple."""
+_U32_MAX, _U16_MAX = 0xFFFF_FFFF, 0xFFFF
 
 
 class StoredPieces:
@@ -47,17 +50,47 @@ class StoredRun:
         return len(self.entries) + int(self.stored.size_bytes) + pieces_bytes + RUN_COST_BYTES
 
 
-class Columns(Protocol):
-    """Records to append. Implemented by `timestone.writing.write_batch.WriteBatch`."""
+class Columns:
+    """Records to append, as columns: of `timestone.writing.write_batch.WriteBatch`."""
 
+    __slots__ = ("count", "crcs", "flags", "header_lengths", "lengths", "size_bytes", "stored", "topic_ids")
     count: int
     size_bytes: int
     stored: Any
+    """Stored bytes of all records, in order."""
     lengths: bytes
+    """Size of each record in stored bytes, u32 each."""
     topic_ids: Any
-    header_lengths: Any
     flags: Any
+    header_lengths: Any
     crcs: bytes
+    """Checksum of the stored bytes of each record, u32 each, if already computed; otherwise empty."""
+    stored_type: type[Any]
+    """Subclass of `StoredPieces`."""
+
+    @classmethod
+    def single(cls, payload: bytes, topic_id: int, flags: int = 0, header_length: int = 0) -> Self:
+        """Build a batch of one record, in a third of the time. header_length: of the header block at the front of
+        `payload`, at most its length."""
+        size_bytes = len(payload)
+        if not (
+            0 <= topic_id <= _U32_MAX
+            and 0 <= flags <= _U16_MAX
+            and 0 <= header_length <= _U16_MAX
+            and size_bytes <= _U32_MAX
+        ):
+            raise OverflowError(
+                f"topic id {topic_id}, flags {flags:#x}, header block of {header_length} or payload of "
+                f"{size_bytes} bytes out of range"
+            )
+        if flags & FLAG_REMOVED:
+            raise ValueError("a record cannot be appended as removed")
+        one = cls.__new__(cls)
+        one.count, one.size_bytes = 1, size_bytes
+        one.stored = cls.stored_type((payload,), size_bytes)
+        one.lengths = size_bytes.to_bytes(4, sys.byteorder)
+        one.topic_ids, one.flags, one.header_lengths, one.crcs = topic_id, flags, header_length, b""
+        return one
 
 
 class PreparedSegment:
@@ -125,7 +158,10 @@ class PreparedLog:
     """End of a log: the segment that takes appends, and what the next record gets."""
 
     next_offset: int
+    """Offset of the next record: everything below is written, though perhaps not published."""
     unsynced_bytes: int
+    change_count: int
+    """Incremented when a segment begins or rolls."""
     _writer: Any
     """A `PreparedSegment`, or None."""
     _last_timestamp_us: int
@@ -168,4 +204,96 @@ class PreparedLog:
 
     def _half_written(self, write_batch: Any, error: Exception) -> Any:
         """Write a batch after an error of its segment, elsewhere, or raise the error."""
+        raise NotImplementedError
+
+
+class PreparedTail:
+    """Newest records of a log in memory."""
+
+    _runs: list[Any]
+    _ends: list[int]
+    _dropped: int
+    """Number of runs at the front of both lists that were dropped."""
+    _newest: Any
+    first_offset: int
+    """Offset of the oldest record in memory."""
+    _budget: Any
+    """A `TailBudget`."""
+
+    def add(self, run: Any) -> None:
+        """Keep the run of an append. One writer at a time."""
+        budget, cost_bytes = self._budget, run.cost_bytes
+        with budget.lock:
+            if self._dropped == len(self._runs):
+                self.first_offset = run.base_offset
+            self._runs.append(run)
+            self._ends.append(run.end_offset)
+            self._newest = run
+            budget.order.append(self)
+            budget.used_bytes += cost_bytes
+            if budget.used_bytes > budget.limit_bytes:
+                budget.make_room_locked()
+
+
+class PreparedEnd:
+    """Growing end of a log, as far as an append to prepared files concerns it."""
+
+    active_segment: Any
+    """A `PreparedLog`."""
+    topics: Any
+    _topic_names: list[str | None]
+    closed: Exception | None
+    """Why the log takes no more calls, or None."""
+    failure: Any
+    """Why the log takes no more appends, or None."""
+    inline_writes: Any
+    writes: DurationCounts
+    written_bytes: int
+    """Bytes of the records written since the log was opened."""
+    _unchecked_bytes: int
+    """Bytes written since free space was checked."""
+    _check_bytes: float
+    _events: Any
+
+    def write_prepared_locked(self, write_batch: Any, *, inline: bool = False) -> int | None:
+        """Write and publish a batch and return its first offset, if that takes two writes to prepared files; return
+        None without a change otherwise. inline: in an event loop, whose slow writes are noted."""
+        size_bytes = write_batch.size_bytes
+        if (
+            len(self._topic_names) != self.topics.written_count
+            or self._unchecked_bytes + size_bytes >= self._check_bytes
+            or self.closed is not None
+        ):
+            return None
+        if self.failure is not None:
+            raise self.failure.again()
+        if write_batch.count == 0:
+            return int(self._events.written_offset)
+        log, now_s = self.active_segment, self.inline_writes.now_s
+        change_count, began_s = log.change_count, now_s()
+        try:
+            run = log.write_prepared(write_batch)
+            if run is None:
+                return None
+            self._events.published(run, write_batch, log.next_offset)
+        except BaseException as error:
+            self._judge(error)
+            raise
+        finally:
+            if log.change_count != change_count:
+                self._segment_changed()
+            ended_s = now_s()
+            if inline and ended_s - began_s > self.inline_writes.slow_s:
+                self.inline_writes.was_slow(began_s, ended_s)
+        self._unchecked_bytes += size_bytes
+        self.writes.observe(int((ended_s - began_s) * 1e9))
+        self.written_bytes += size_bytes
+        return int(run.base_offset)
+
+    def _judge(self, error: BaseException) -> None:
+        """Decide after a failed write whether others may follow. Returns if the caller is to raise `error` itself."""
+        raise NotImplementedError
+
+    def _segment_changed(self) -> None:
+        """Report that a segment began or was rolled."""
         raise NotImplementedError

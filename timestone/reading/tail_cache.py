@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from timestone.kernel.entries import ENTRY, ENTRY_BYTES, Entries
-from timestone.kernel.loops import StoredRun
+from timestone.kernel.loops import PreparedTail, StoredRun
 from timestone.reading.batch import Columns
 from timestone.reading.stored_bytes import StoredBytes
 from timestone.record import Record
@@ -115,8 +115,10 @@ class TailBudget:
             self.used_bytes -= self.order.popleft().drop_oldest_locked()
 
 
-class TailCache:
+class TailCache(PreparedTail):
     """Tail of one log. Its writer appends; any thread reads."""
+
+    _newest: TailRun
 
     def __init__(self, budget: TailBudget) -> None:
         self._budget = budget
@@ -125,20 +127,6 @@ class TailCache:
         self._dropped = 0
         self._newest = _NOTHING
         self.first_offset = _NO_OFFSET
-        """Offset of the oldest record in memory."""
-
-    def add(self, run: TailRun) -> None:
-        runs, budget, cost_bytes = self._runs, self._budget, run.cost_bytes
-        with budget.lock:
-            if self._dropped == len(runs):
-                self.first_offset = run.base_offset
-            runs.append(run)
-            self._ends.append(run.end_offset)
-            self._newest = run
-            budget.order.append(self)
-            budget.used_bytes += cost_bytes
-            if budget.used_bytes > budget.limit_bytes:
-                budget.make_room_locked()
 
     def find(self, offset: int) -> TailRun | None:
         """Return the run that holds an offset; None if it is not in memory."""

@@ -23,6 +23,8 @@ class InlineWrites:
     """Policy of one log. Used under its write lock for each message: the writer reads the clock and calls `was_slow`
     only after a slow write."""
 
+    slow_s = SLOW_S
+
     def __init__(self, now_s: Callable[[], float] = time.perf_counter) -> None:
         self.now_s = now_s
         """Clock of all times here."""

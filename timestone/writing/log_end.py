@@ -13,11 +13,12 @@ from typing import NamedTuple, Protocol, TypeVar
 from timestone.disk.files import Files
 from timestone.errors import LogFailed, StorageFull, StoreClosed
 from timestone.format.topics import TopicDictionary
+from timestone.kernel import loops
 from timestone.metrics.histogram import Histogram
 from timestone.reading.tail_cache import TailRun
 from timestone.segment import Segment
 from timestone.writing.active_segment import ActiveSegment, FailoverFailed, Mark
-from timestone.writing.inline_writes import SLOW_S, InlineWrites
+from timestone.writing.inline_writes import InlineWrites
 from timestone.writing.segment_writer import SegmentWriter
 from timestone.writing.write_batch import WriteBatch
 
@@ -57,8 +58,13 @@ class EndEvents(Protocol):
         """Called when the log takes no more appends."""
 
 
-class LogEnd:
+class LogEnd(loops.PreparedEnd):
     """Growing end of one log. Methods named `…_locked` need `lock` held by the caller."""
+
+    active_segment: ActiveSegment
+    failure: LogFailed | None
+    writes: Histogram
+    _events: EndEvents
 
     def __init__(
         self,
@@ -75,13 +81,11 @@ class LogEnd:
         self._topic_names = topics.by_id
         self.lock = threading.Lock()
         """One writer at a time."""
-        self.failure: LogFailed | None = None
-        """Why the log takes no more appends, or None."""
+        self.failure = None
         self._events = events
         self._files = files
         self._folder = folder
-        self.closed: StoreClosed | None = None
-        """Why the log takes no more calls, or None."""
+        self.closed = None
         self._min_free_bytes = min_free_bytes
         self._check_bytes = min(_FREE_CHECK_BYTES, min_free_bytes // 4) if min_free_bytes else math.inf
         self._unchecked_bytes = _FREE_CHECK_BYTES
@@ -90,7 +94,6 @@ class LogEnd:
         self.writes = Histogram()
         """Durations of writes to the files, one for each batch or group of batches."""
         self.written_bytes = 0
-        """Bytes of the records written since the log was opened."""
 
     @property
     def end_offset(self) -> int:
@@ -159,42 +162,6 @@ class LogEnd:
         self.writes.observe(int((self.inline_writes.now_s() - began_s) * 1e9))
         self.written_bytes += write_batch.size_bytes
         return run.base_offset
-
-    def write_prepared_locked(self, write_batch: WriteBatch, *, inline: bool = False) -> int | None:
-        """Write and publish a batch and return its first offset, if that takes two writes to prepared files; return
-        None without a change otherwise. inline: in an event loop, whose slow writes are noted."""
-        size_bytes = write_batch.size_bytes
-        if (
-            len(self._topic_names) != self.topics.written_count
-            or self._unchecked_bytes + size_bytes >= self._check_bytes
-            or self.closed is not None
-        ):
-            return None
-        if self.failure is not None:
-            raise self.failure.again()
-        if write_batch.count == 0:
-            return self._events.written_offset
-        active_segment, now_s = self.active_segment, self.inline_writes.now_s
-        change_count, began_s = active_segment.change_count, now_s()
-        try:
-            run = active_segment.write_prepared(write_batch)
-            if run is None:
-                return None
-            self._events.published(run, write_batch, active_segment.next_offset)
-        except BaseException as error:
-            self._judge(error)
-            raise
-        finally:
-            if active_segment.change_count != change_count:
-                self._segment_changed()
-            ended_s = now_s()
-            if inline and ended_s - began_s > SLOW_S:
-                self.inline_writes.was_slow(began_s, ended_s)
-        self._unchecked_bytes += size_bytes
-        self.writes.observe(int((ended_s - began_s) * 1e9))
-        self.written_bytes += size_bytes
-        offset: int = run.base_offset
-        return offset
 
     def _segment_changed(self) -> None:
         if self.active_segment.rolled_count:

@@ -3,7 +3,6 @@
 A front collects everything that arrived in one turn of its loop into one WriteBatch a log, so the engine sees
 batches regardless of the number of clients and topics. Builds the columns and checks limits; knows no file."""
 
-import sys
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -32,7 +31,7 @@ _U32_MAX, _U16_MAX = 0xFFFF_FFFF, 0xFFFF
 _MOST = {np.uint32: _U32_MAX, np.uint16: _U16_MAX}  # np.iinfo takes longer than all else about a column
 
 
-class WriteBatch:
+class WriteBatch(loops.Columns):
     """Batch of records to append. Immutable once built; holds bytes objects, never views of a receive buffer.
 
     payloads: the stored bytes of each record: header block, then payload. May be empty. topic_ids (u32), flags (u16),
@@ -40,7 +39,8 @@ class WriteBatch:
 
     Raises ValueError or OverflowError for a column that does not fit."""
 
-    __slots__ = ("count", "crcs", "flags", "header_lengths", "lengths", "size_bytes", "stored", "topic_ids")
+    __slots__ = ()
+    stored_type = StoredBytes
 
     def __init__(
         self,
@@ -84,24 +84,6 @@ class WriteBatch:
             raise ValueError(f"invalid lengths: expected a sum of {len(data)} bytes, got {total}")
         return write_batch
 
-    @classmethod
-    def single(cls, payload: bytes, topic_id: int, flags: int = 0, header_length: int = 0) -> Self:
-        """Build a batch of one record, in a third of the time. header_length: of the header block at the front of
-        `payload`, at most its length."""
-        if not (0 <= topic_id <= _U32_MAX and 0 <= flags <= _U16_MAX and 0 <= header_length <= _U16_MAX):
-            raise OverflowError(
-                f"topic id {topic_id}, flags {flags:#x} or header block of {header_length} bytes out of range"
-            )
-        if flags & FLAG_REMOVED:
-            raise ValueError("a record cannot be appended as removed")
-        write_batch = cls.__new__(cls)
-        write_batch.count, write_batch.size_bytes = 1, (size_bytes := len(payload))
-        write_batch.stored = StoredBytes((payload,), size_bytes)
-        write_batch.lengths = size_bytes.to_bytes(4, sys.byteorder)
-        write_batch.topic_ids, write_batch.flags = topic_id, flags
-        write_batch.header_lengths, write_batch.crcs = header_length, b""
-        return write_batch
-
     def _fill(
         self,
         stored: StoredBytes,
@@ -112,12 +94,9 @@ class WriteBatch:
         crcs: bytes = b"",
     ) -> None:
         self.stored = stored
-        """Stored bytes of all records, in order."""
         self.size_bytes = stored.size_bytes
         self.lengths = lengths
-        """Size of each record in stored bytes, u32 each."""
         self.crcs = crcs
-        """Checksum of the stored bytes of each record, u32 each, if already computed; otherwise empty."""
         self.count = count = len(lengths) // 4
         self.topic_ids = _column(topic_ids, count, np.uint32)
         self.flags = _column(flags, count, np.uint16)

@@ -247,14 +247,21 @@ def wire(sent: Iterable[Publish | bytes], level: int) -> bytes:
     return b"".join(one if isinstance(one, bytes) else encode_packet(one, level) for one in sent)
 
 
-class ClientProtocol:
+class Received(loops.AdmittedCount):
+    level, room, between_packets = 4, 1 << 32, True
+
+    def __init__(self) -> None:
+        self.unacknowledged = 0
+
+
+class ClientProtocol(loops.PolledClient):
     """A link whose connection is between two packets whenever the kernel asks."""
 
     def __init__(self, parts: "Parts", name: str) -> None:
         self.parts = parts
         self.name = name
         self.peer, self.own = socket.socketpair()
-        self.connection = SimpleNamespace(level=4, room=1 << 32, unacknowledged=0, between_packets=True)
+        self.connection = Received()
         self.session: Any = SimpleNamespace(no_local=False)
         self.permissions = self.publish_rates = None
         self.submitted_bytes = self.last_seen = 0
