@@ -64,6 +64,8 @@ COSTS: tuple[Goal, ...] = (
           lambda costs, _: costs.difference(_STEADY, "figures", "off", "server_busy")),
     Goal("figures: rate at full speed", "times", 0.99, True,
          lambda costs, _: costs.ratio(_FULL, "figures", "off", "per_s")),
+    Goal("traces: rate at full speed", "times", 0.99, True,
+         lambda costs, _: costs.ratio(_FULL, "traces", "figures", "per_s")),
     _most("figures: memory of the server", "MiB", 2,
           lambda costs, _: costs.difference(_STEADY, "figures", "off", "rss_bytes") / _MIB),
     _most("1 browser: processor of the server", "cores", 0.01,

@@ -28,6 +28,7 @@ _CONSOLE = ("--console", "127.0.0.1:0")
 MODES: Mapping[str, Mode] = {
     "off": Mode(("--console", "none", "--metrics-interval-ms", "0")),
     "figures": Mode(("--console", "none")),
+    "traces": Mode(("--console", "none", "--mqtt-traces-per-s", "1")),
     "console": Mode(_CONSOLE),
     "1 browser": Mode(_CONSOLE, 1),
     "10 browsers": Mode(_CONSOLE, 10),
