@@ -6,14 +6,16 @@ import json
 import logging
 import os
 import shutil
+import signal
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import grpc
 
-from flight_front.gateway.process import Start
+from flight_front.gateway.process import STOP, Start
 from flight_front.gateway.reads import Reads
 from flight_front.gateway.relay import METHODS, Relay
 from flight_front.gateway.wire import SERVICE
@@ -23,6 +25,8 @@ from timestone.kernel.allocator_tuning import keep_freed_memory
 
 _LOGGER = logging.getLogger("timestone.flight.gateway")
 _STOP_S = 2.0
+_BUSY_S, _AGAIN_S = 2.0, 0.1
+"""How long a busy port is tried: the gateway of a server that was killed may still be ending."""
 _NICENESS = 10
 _KEPT_BYTES = 64 << 20
 """Freed memory that is used again: a new page for each batch costs as much as its copies."""
@@ -61,20 +65,29 @@ async def _run(start: Start, orders: asyncio.StreamReader) -> None:
     async with grpc.aio.insecure_channel(start.server, options=CHANNEL_OPTIONS) as channel:
         relay = Relay(channel, settings)
         reads = Reads(relay, start.path, settings.batch_bytes)
-        try:
-            server, port = listening(settings, [_handler(relay, reads)], lambda: certificates)
-            await server.start()
-        except OSError as error:
-            _say(refused=str(error))
-            return
+        deadline_s = time.monotonic() + _BUSY_S
+        while True:
+            try:
+                server, port = listening(settings, [_handler(relay, reads)], lambda: certificates)
+                break
+            except OSError as error:
+                if time.monotonic() > deadline_s:
+                    _say(refused=str(error))
+                    return
+                await asyncio.sleep(_AGAIN_S)
+        await server.start()
         _say(port=port)
-        while await orders.readline():  # the only order is to read the certificates again
+        grace_s: float | None = None  # the server was killed: its clients notice at once
+        while order := await orders.readline():
+            if order == STOP:
+                grace_s = _STOP_S
+                break
             try:
                 certificates = read_certificates(settings)
             except ValueError as error:
                 _LOGGER.warning("%s", error)
             _say(reloaded=True)
-        await server.stop(_STOP_S)
+        await server.stop(grace_s)
         reads.close()
 
 
@@ -93,6 +106,9 @@ async def _main() -> None:
 
 if __name__ == "__main__":
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    # A terminal and a supervisor signal all processes of the server at once: this one ends after it, with its input.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     # Where cores are few, those that read in bulk do not come before the devices that publish.
     os.nice(_NICENESS)
     keep_freed_memory(_KEPT_BYTES)

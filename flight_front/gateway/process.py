@@ -13,6 +13,9 @@ from pathlib import Path
 from flight_front.settings import ListenerSettings
 from timestone.address import parse_address, shown_address
 
+STOP, _RELOAD = b"stop\n", b"reload\n"
+"""Lines on standard input after `Start`: end after the calls under way, and read the certificates again. Its end
+without `STOP` means that the server is gone."""
 _LINE_BYTES_MAX = 1 << 20
 _BACKOFF_S = 0.2
 _BACKOFF_MOST_S = 30.0
@@ -76,7 +79,7 @@ class GatewayProcess:
         process = self._process
         if self.runs and process is not None and process.stdin is not None:
             self._reloaded.clear()
-            process.stdin.write(b"\n")
+            process.stdin.write(_RELOAD)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._reloaded.wait(), _STOP_S)
 
@@ -87,6 +90,7 @@ class GatewayProcess:
         if process is None or serving is None:
             return
         assert process.stdin is not None
+        process.stdin.write(STOP)
         process.stdin.close()
         await asyncio.wait((serving,), timeout=_STOP_S)
         if not serving.done():

@@ -101,7 +101,7 @@ class Reads:
             return Progress(None, stream.record_count, size_bytes)
         finally:
             reading.cancel()
-            await asyncio.wait((reading,))
+            await asyncio.gather(reading, return_exceptions=True)
             stream.close()
         return Progress(offset, stream.record_count, size_bytes)
 

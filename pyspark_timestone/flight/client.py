@@ -19,6 +19,8 @@ _CALL_S = 60.0
 """Timeout of a call that plans. One that reads has none: gRPC notices a connection that is gone."""
 _RETRIES = 8
 """Tries of a server that is away, in about 30 s: a restart takes seconds, and a range gives the same records."""
+_CUT_LOGIN = "Could not finish writing before closing"
+"""What pyarrow says when the server goes away during a login; of a type of its own, which says nothing."""
 _FAILED = (fl.FlightError, pa.ArrowException, OSError)
 
 
@@ -50,8 +52,10 @@ def connected(options: FlightOptions) -> tuple[Any, Any]:
         return client, []
     try:
         return client, [client.authenticate_basic_token(options.user, options.password or "")]
-    except BaseException:
+    except BaseException as error:
         client.close()
+        if _CUT_LOGIN in str(error):
+            raise fl.FlightUnavailableError(str(error)) from None
         raise
 
 

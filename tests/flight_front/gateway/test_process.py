@@ -46,6 +46,16 @@ def test_gateway_that_dies_is_started_again_on_its_port(server: RunningFlight, l
         assert values_of(client.do_get(ticket(log=log), options()).read_all()) == [b"answered"]
 
 
+def test_gateway_serves_on_when_it_is_signalled_with_its_server(server: RunningFlight, log: str) -> None:
+    server.store.log(log).append(b"x")
+    pid = pid_of(server)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        os.kill(pid, number)
+    with server.connect() as client:
+        assert values_of(client.do_get(ticket(log=log), options()).read_all()) == [b"x"]
+    assert pid_of(server) == pid
+
+
 def test_stop_ends_readers_and_followers_with_a_status_and_the_process(tmp_path: Path) -> None:
     with flight_server(tmp_path, gateway=True) as server:
         pid = pid_of(server)
