@@ -29,6 +29,8 @@ class Relay:
         sending = asyncio.ensure_future(_send(context, call))
         try:
             await self.answer(context, call)
+            if method == "Handshake":
+                await _send_token(context, call)
         finally:
             sending.cancel()
             call.cancel()
@@ -42,11 +44,16 @@ class Relay:
         try:
             while (message := await call.read()) is not grpc.aio.EOF:
                 await context.write(message)
-            for key, value in await call.initial_metadata():
-                if key == "authorization":
-                    await context.send_initial_metadata(((key, value),))
         except grpc.aio.AioRpcError as ended:
             await context.abort(ended.code(), ended.details() or "")
+
+
+async def _send_token(context: Any, call: Any) -> None:
+    """Forward the token of a login."""
+    found = tuple(item for item in await call.initial_metadata() if item[0] == "authorization")
+    if not found:  # a client would take the answer for a login, and its calls would fail
+        await context.abort(grpc.StatusCode.UNAVAILABLE, "the server ended during the login")
+    await context.send_initial_metadata(found)
 
 
 async def _send(context: Any, call: Any) -> None:

@@ -51,7 +51,10 @@ def connected(options: FlightOptions) -> tuple[Any, Any]:
     if options.user is None:
         return client, []
     try:
-        return client, [client.authenticate_basic_token(options.user, options.password or "")]
+        name, token = client.authenticate_basic_token(options.user, options.password or "")
+        if not name:  # the server went away after it had taken the login
+            raise fl.FlightUnavailableError("the server ended during the login")
+        return client, [(name, token)]
     except BaseException as error:
         client.close()
         if _CUT_LOGIN in str(error):

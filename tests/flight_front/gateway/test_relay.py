@@ -12,11 +12,8 @@ from flight_front.gateway.wire import READ, SERVICE
 from tests.support.certificates import Authority
 from tests.support.flight_server import (
     RunningFlight,
-    batch,
-    command,
     flight_server,
     options,
-    put,
     ticket,
 )
 from tests.support.waiting import TIMEOUT_S
@@ -63,9 +60,9 @@ def test_certificate_names_the_user_behind_the_gateway_and_is_replaced_by_a_relo
             with server.connect(
                 "grpc+tls", tls_root_certs=ca.read_text(), override_hostname="localhost", **pair
             ) as client:
-                count: int = client.do_get(ticket(log="t"), options(timeout_s=5)).read_all().num_rows
-                with pytest.raises(fl.FlightUnauthorizedError, match="user 'reader' has no right to write"):
-                    put(client, command(log="t"), batch([b"x"]))
+                count: int = client.do_get(ticket(log="t"), options(timeout_s=30)).read_all().num_rows
+                with pytest.raises(fl.FlightUnauthorizedError, match="user 'reader' has no right to read"):
+                    client.do_get(ticket(log="other"), options(timeout_s=30)).read_all()
                 return count
 
         assert rows(authority.path) == 0
