@@ -40,8 +40,8 @@ Examples:
   timestone cluster status etcd://127.0.0.1:2379/plant
   timestone cluster COMMAND --help           options and examples of a command
 
-URL: etcd://HOST:PORT[,HOST:PORT...]/NAME, some endpoints of etcd and the name of
-the cluster there. With --ca, --certificate and --key, connections are TLS.
+URL: etcd://HOST:PORT[,HOST:PORT...]/NAME, some endpoints of etcd and the name
+of the cluster there. With --ca, --certificate and --key, connections are TLS.
 """
 _INIT = """\
 Examples:
@@ -70,7 +70,7 @@ invalid arguments, or no such cluster; 74 etcd does not answer.
 _APPEND = """\
 Examples:
   echo hello | timestone cluster append etcd://127.0.0.1:2379/plant telemetry
-  timestone cluster append etcd://127.0.0.1:2379/plant telemetry --topic a < lines
+  timestone cluster append etcd://127.0.0.1:2379/plant telemetry < lines.txt
 
 Appends one record for each line of input through the leader of the shard, and
 prints the offset of each once all in-sync replicas have it on their disks. If
