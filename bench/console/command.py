@@ -35,7 +35,7 @@ EXAMPLES = """\
 Examples:
   timestone bench console
   timestone bench console --quick
-  timestone bench console --only answers            the API, its pages and the process
+  timestone bench console --only answers            the API, pages and process
   timestone bench console --only costs --repeat 7   the server with and without
   timestone bench console --clients 1000 --json > result.json
 
