@@ -86,9 +86,9 @@ class Costs:
 
 
 def scenarios(clients: int, seconds: int, messages: int) -> dict[str, Scenario]:
-    """Return the loads: `clients` that publish each ten seconds, and ten at full speed."""
-    rate = clients / 10
-    steady = max(clients, int(rate * seconds))
+    """Return the loads: `clients` that publish each ten seconds, or once in a shorter run, and ten at full speed."""
+    rate = clients / min(10, seconds)
+    steady = int(rate * seconds)
     return {
         LOADS[0]: Scenario(name="fan-in", publishers=clients, messages=steady, rate=rate),
         LOADS[1]: Scenario(name="fan-in", publishers=10, messages=messages),
