@@ -66,15 +66,16 @@ async def _run(start: Start, orders: asyncio.StreamReader) -> None:
         relay = Relay(channel, settings)
         reads = Reads(relay, start.path, settings.batch_bytes)
         deadline_s = time.monotonic() + _BUSY_S
-        while True:
+        listener = None
+        while listener is None:
             try:
-                server, port = listening(settings, [_handler(relay, reads)], lambda: certificates)
-                break
+                listener = listening(settings, [_handler(relay, reads)], lambda: certificates)
             except OSError as error:
                 if time.monotonic() > deadline_s:
                     _say(refused=str(error))
                     return
                 await asyncio.sleep(_AGAIN_S)
+        server, port = listener
         await server.start()
         _say(port=port)
         grace_s: float | None = None  # the server was killed: its clients notice at once
