@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from timestone.declared import Declared, setting
+from timestone.settings_schema import Declared, setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from timestone.declared import parse_bytes, parse_count, parse_duration
+from timestone.settings_schema import parse_bytes, parse_count, parse_duration
 
 __all__ = [
     "format_bytes",

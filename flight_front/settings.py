@@ -6,7 +6,7 @@ from typing import Literal
 
 from timestone.address import is_loopback, parse_address
 from timestone.config import MIB, Ack
-from timestone.declared import Declared, setting
+from timestone.settings_schema import Declared, setting
 from timestone_access.settings import JwtSettings, LoginSettings, check_exposure
 
 

@@ -14,7 +14,7 @@ from mqtt_front.ingest.routing import Router
 from mqtt_front.listener import Listener, websocket_adapter
 from mqtt_front.listener_settings import ListenerSettings
 from mqtt_front.metrics import counters, metrics
-from mqtt_front.runtime.shares import Shares
+from mqtt_front.runtime.user_share import Shares
 from mqtt_front.security.guard import Guard
 from mqtt_front.security.sources import Sources, read_sources
 from mqtt_front.settings import MqttSettings

@@ -6,9 +6,9 @@ from mqtt_front.listener_settings import ListenerSettings
 from mqtt_front.security.settings import SecuritySettings
 from timestone.address import parse_address
 from timestone.config import KIB, MIB, Ack
-from timestone.declared import Declared, setting
 from timestone.filters import validate_filter
 from timestone.format.names import validate_target
+from timestone.settings_schema import Declared, setting
 from timestone_access.settings import check_exposure
 
 

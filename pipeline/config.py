@@ -10,7 +10,7 @@ from typing import Literal
 
 import timestone
 from timestone import StoreView
-from timestone.declared import Declared, setting
+from timestone.settings_schema import Declared, setting
 
 from .errors import InvalidConfig
 

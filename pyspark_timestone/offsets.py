@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self, TypeVar
 
 from pyspark_timestone.errors import InvalidOffsets
-from timestone.declared import COUNTED_MOST
+from timestone.settings_schema import COUNTED_MOST
 
 FORMAT_VERSION = 1
 _OWN = "#"

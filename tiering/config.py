@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from timestone.config import DAY_MS, MIB
-from timestone.declared import Declared, setting
+from timestone.settings_schema import Declared, setting
 
 from .buckets.bucket_url import check_endpoint, check_url
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NoReturn, TypeVar
 
-from timestone.declared import Declared, setting
+from timestone.settings_schema import Declared, setting
 
 KIB = 1024
 MIB = 1024 * KIB

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from timestone.address import is_loopback, parse_address
-from timestone.declared import Declared, setting
+from timestone.settings_schema import Declared, setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

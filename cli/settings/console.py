@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from timestone.address import is_loopback, parse_address
-from timestone.declared import Declared, setting
+from timestone.settings_schema import Declared, setting
 
 DEFAULT_ADDRESS = "127.0.0.1:9465"
 

@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from timestone.address import is_loopback, parse_address
 from timestone.config import LogConfig, StoreConfig
-from timestone.declared import Declared, setting
 from timestone.fronts import Front
+from timestone.settings_schema import Declared, setting
 from timestone_tiering.config import TierConfig
 from timestone_tiering.errors import TieringError
 

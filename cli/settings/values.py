@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from timestone.declared import COUNTED_MOST, amount
+from timestone.settings_schema import COUNTED_MOST, amount
 
 from .schema import REQUIRED, Setting, build, settings_of
 

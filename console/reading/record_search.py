@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from timestone.declared import parse_duration
 from timestone.errors import CorruptRecord, InvalidName, OffsetOutOfRange
 from timestone.filters import validate_filter
 from timestone.reading.topic_mask import TopicMask
 from timestone.record import Record, parse_time
+from timestone.settings_schema import parse_duration
 from timestone.view import LogView
 
 from ..problems import Problem

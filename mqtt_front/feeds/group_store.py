@@ -12,8 +12,8 @@ from typing import Any
 
 from mqtt_front.feeds.shared_group import SharedGroup
 from mqtt_front.runtime.clocks import PassingTime
-from mqtt_front.runtime.shares import Shares, Tally
 from mqtt_front.runtime.timer_queue import TimerQueue
+from mqtt_front.runtime.user_share import Shares, Tally
 from mqtt_front.topics.filter_form import Kind, parse_filter
 from timestone.disk.json_document import integer, integers, json_object
 from timestone.errors import InvalidName

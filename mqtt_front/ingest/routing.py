@@ -13,7 +13,7 @@ from mqtt_front.kernel.loops import TopicCache
 from mqtt_front.kernel.topic_cache import TOPIC_BITS
 from mqtt_front.reasons import Reason
 from mqtt_front.retained.messages import RetainedMessages
-from mqtt_front.runtime.shares import Shares
+from mqtt_front.runtime.user_share import Shares
 from mqtt_front.topics.filter_form import parse_filter
 from mqtt_front.topics.filter_relations import overlap
 from timestone.errors import TopicLimit

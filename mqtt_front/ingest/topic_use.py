@@ -9,7 +9,7 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 
-from mqtt_front.runtime.shares import Shares, Tally
+from mqtt_front.runtime.user_share import Shares, Tally
 from timestone.disk.json_document import integer, json_object
 from timestone.log import Log
 

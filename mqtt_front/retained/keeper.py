@@ -30,8 +30,8 @@ from mqtt_front.retained.retention_hold import HeldDocuments
 from mqtt_front.runtime.clocks import PassingTime
 from mqtt_front.runtime.loop import Loop
 from mqtt_front.runtime.mailbox import Mailbox
-from mqtt_front.runtime.shares import Shares, Tally
 from mqtt_front.runtime.timer_queue import TimerQueue
+from mqtt_front.runtime.user_share import Shares, Tally
 from mqtt_front.runtime.write_behind import Documents, WriteBehind
 from timestone.errors import CorruptRecord, HistoryUnavailable, OffsetOutOfRange, StoreClosed
 from timestone.log import Log

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mqtt_front.runtime.shares import Tally
+from mqtt_front.runtime.user_share import Tally
 from mqtt_front.topics.topic_tree import TopicTree
 from timestone.filters import FilterTree, is_wildcard
 from timestone.kernel.entries import ENTRY

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from timestone.declared import setting
+from timestone.settings_schema import setting
 from timestone_access.settings import LoginSettings
 
 

@@ -14,8 +14,8 @@ from mqtt_front.feeds.group_store import KEY_PREFIX, Groups
 from mqtt_front.feeds.shared_feed import SharedFeed
 from mqtt_front.runtime.clocks import PassingTime
 from mqtt_front.runtime.loop import Loop
-from mqtt_front.runtime.shares import Shares
 from mqtt_front.runtime.timer_queue import TimerQueue
+from mqtt_front.runtime.user_share import Shares
 from mqtt_front.runtime.write_behind import Documents, WriteBehind
 from mqtt_front.sessions.qos2_receipts import Receipts
 from mqtt_front.sessions.session import Session

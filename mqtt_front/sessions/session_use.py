@@ -4,7 +4,7 @@ A session of a client that is away counts the bytes of its document, one that is
 have.
 """
 
-from mqtt_front.runtime.shares import Shares, Tally
+from mqtt_front.runtime.user_share import Shares, Tally
 
 SESSION_BYTES = 300
 """A session without subscriptions."""

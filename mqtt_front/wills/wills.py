@@ -17,8 +17,8 @@ from mqtt_front.codec.packets import Will
 from mqtt_front.codec.properties import write_block
 from mqtt_front.runtime.clocks import PassingTime
 from mqtt_front.runtime.loop import Loop
-from mqtt_front.runtime.shares import Shares, Tally
 from mqtt_front.runtime.timer_queue import TimerQueue
+from mqtt_front.runtime.user_share import Shares, Tally
 from mqtt_front.runtime.write_behind import Documents, WriteBehind
 from mqtt_front.wills.will_document import StoredWill, UndecodableWill, decode_will, encode_will
 from mqtt_front.wills.will_records import Place

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from pyspark_timestone.errors import InvalidOffsets
 from pyspark_timestone.offsets import LogPartition, OffsetRange, Origin, flat, nested, origin_from_json
-from timestone.declared import COUNTED_MOST
+from timestone.settings_schema import COUNTED_MOST
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from pyspark_timestone.errors import InvalidOption
-from timestone.declared import COUNTED_MOST
 from timestone.record import parse_time, time_us
+from timestone.settings_schema import COUNTED_MOST
 from timestone_tiering.buckets.bucket_url import check_url
 from timestone_tiering.errors import TieringError
 from timestone_tiering.objects.layout import OWNERS

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 from pyspark_timestone.jvm.worker_process import with_errors_in_one_line
 from pyspark_timestone.offsets import LogPartition, Positions, SourceOffset
 from pyspark_timestone.options.read_options import ReadOptions
-from pyspark_timestone.reading.micro_batch import Patience, end_within
+from pyspark_timestone.reading.batch_limits import Patience, end_within
 from pyspark_timestone.reading.store_view import ChosenLogs, chosen_logs
 from pyspark_timestone.reading.stream_reader import Logs, TimestoneStreamReader
 

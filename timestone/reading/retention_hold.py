@@ -3,7 +3,7 @@ are chosen in `retention.py`; it is stored by `named_readers.py`."""
 
 from dataclasses import dataclass
 
-from timestone.declared import Declared, setting
+from timestone.settings_schema import Declared, setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

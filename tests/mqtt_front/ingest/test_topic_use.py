@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from mqtt_front.ingest.topic_use import SAVED_FROM, TopicUse
-from mqtt_front.runtime.shares import Shares
+from mqtt_front.runtime.user_share import Shares
 from tests.support.damaged_json import DAMAGED_JSON
 from timestone.config import LogConfig
 from timestone.log import Log

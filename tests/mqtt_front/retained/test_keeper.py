@@ -15,7 +15,7 @@ from mqtt_front.retained.checkpoint import decode_checkpoint, encode_retained
 from mqtt_front.retained.keeper import SPACE, Appended, Retaining, has_retained
 from mqtt_front.retained.messages import UNOWNED, RetainedMessage, RetainedMessages
 from mqtt_front.runtime.clocks import PassingTime
-from mqtt_front.runtime.shares import Shares
+from mqtt_front.runtime.user_share import Shares
 from tests.support.damaged_json import DAMAGED_JSON
 from tests.support.manual_loop import ManualLoop
 from tests.support.step_clock import StepClock

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mqtt_front.runtime.shares import Shares
+from mqtt_front.runtime.user_share import Shares
 from mqtt_front.sessions.session_use import SessionUse
 
 COUNT = ("session_count", "session_count is 4")

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from pyspark_timestone.offsets import LogPartition
 from pyspark_timestone.options.read_options import TriggerLimits
-from pyspark_timestone.reading.micro_batch import Patience, end_within
+from pyspark_timestone.reading.batch_limits import Patience, end_within
 
 A, B = LogPartition("a", 0), LogPartition("b", 0)
 EVEN = {A: [(0, 100, 1000), (100, 200, 10_000)], B: [(0, 100, 100)]}

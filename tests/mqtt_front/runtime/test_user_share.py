@@ -11,7 +11,7 @@ import timestone
 from mqtt_front.codec.packets import Disconnect, Puback, Publish, Unsuback, Unsubscribe, Will
 from mqtt_front.codec.properties import Properties
 from mqtt_front.ingest.topic_use import SPACE
-from mqtt_front.runtime.shares import Shares, Tally
+from mqtt_front.runtime.user_share import Shares, Tally
 from mqtt_front.sessions.session import session_key
 from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_process import MqttProcess

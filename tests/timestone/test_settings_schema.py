@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from timestone.declared import Declared, setting
+from timestone.settings_schema import Declared, setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
