@@ -65,7 +65,7 @@ class FlightServer:
             ),
             by_label("calls_limited", "Calls refused by a limit, by setting.", "limit", dict(counts.limited)),
             metric(
-                "puts_idle", "counter", "DoPut streams ended because they were silent.", counts.idle_ended
+                "calls_idle", "counter", "Calls ended because their client was silent.", counts.idle_ended
             ),
             metric("records_read", "counter", "Records sent, of calls that ended.", counts.records_read),
             metric("records_appended", "counter", "Records appended.", counts.records_appended),

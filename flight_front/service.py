@@ -13,6 +13,7 @@ Flight SQL is not served: there is no SQL engine here."""
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from logging import Logger
 from typing import Any
 
@@ -36,7 +37,9 @@ from timestone.log import Log
 from timestone.store import Store
 from timestone_access.rights import Right
 
-Method = Callable[[Call, Any], Awaitable[bytes | None]]
+Method = Callable[[Call, Any], Awaitable[None]]
+_HALF_CLOSE_S = 2.0
+"""How long a login that is answered waits for the client to end its side. Some clients wait for the server first."""
 
 
 class FlightService:
@@ -54,37 +57,55 @@ class FlightService:
         """Return the handlers of all calls, for gRPC. for_gateway: for the one call more of a gateway, too, which is
         believed whose calls it forwards."""
         self._is_behind_gateway = for_gateway
-        one, stream = grpc.unary_unary_rpc_method_handler, grpc.unary_stream_rpc_method_handler
-        both = grpc.stream_stream_rpc_method_handler
-        methods: dict[str, tuple[Callable[..., Any], Method]] = {
-            "Handshake": (both, self._handshake),
-            "ListFlights": (stream, self._list_flights),
-            "GetFlightInfo": (one, self._get_flight_info),
-            "GetSchema": (one, self._get_schema),
-            "DoGet": (stream, self._do_get),
-            "DoPut": (both, self._do_put),
-            "DoExchange": (both, self._do_exchange),
-            "DoAction": (stream, self._do_action),
-            "ListActions": (stream, self._list_actions),
+        with_request: dict[str, Method] = {
+            "ListFlights": self._list_flights,
+            "GetFlightInfo": self._get_flight_info,
+            "GetSchema": self._get_schema,
+            "DoGet": self._do_get,
+            "DoAction": self._do_action,
+            "ListActions": self._list_actions,
         }
-        handlers = {name: kind(self._served(name, method)) for name, (kind, method) in methods.items()}
+        streams: dict[str, Method] = {
+            "Handshake": self._handshake,
+            "DoPut": self._do_put,
+            "DoExchange": self._do_exchange,
+        }
+        # On the wire a call with one message is a stream of one. As a stream it is admitted before its message has
+        # come, so that one whose client stays silent is counted, and ended.
+        handler = grpc.stream_stream_rpc_method_handler
+        handlers = {
+            name: handler(self._served(name, self._requested(it))) for name, it in with_request.items()
+        }
+        handlers |= {name: handler(self._served(name, method)) for name, method in streams.items()}
         found = [grpc.method_handlers_generic_handler(SERVICE, handlers)]
         if for_gateway:
-            read = both(self._served("DoGet", self._get_for_gateway))
+            read = handler(self._served("DoGet", self._requested(self._get_for_gateway)))
             found.append(grpc.method_handlers_generic_handler(READ, {"Read": read}))
         return found
 
-    def _served(self, name: str, method: Method) -> Callable[[Any, Any], Awaitable[bytes | None]]:
-        async def serve(request: Any, context: Any) -> bytes | None:
+    def _requested(self, method: Method) -> Method:
+        """Return a method whose call begins with a message, its request."""
+
+        async def run(call: Call, _: Any) -> None:
+            await method(call, await self._messages(call).first())
+
+        return run
+
+    def _messages(self, call: Call) -> ClientMessages:
+        return ClientMessages(call.context, self._calls, self._settings.put_idle_ms)
+
+    def _served(self, name: str, method: Method) -> Callable[[Any, Any], Awaitable[None]]:
+        async def serve(request: Any, context: Any) -> None:
             call: Call | None = None
             client = (
                 ForwardedContext(context, self._settings.listener) if self._is_behind_gateway else context
             )
             try:
                 async with self._calls.admit(client, name) as call:
-                    return await method(call, request)
+                    await method(call, request)
+                return
             except ClientGone:
-                return None
+                return
             except Exception as error:
                 ended = refusal(error, None if call is None else call.log)
                 if ended is None:
@@ -92,7 +113,6 @@ class FlightService:
                     ended = CallRefused(Code.INTERNAL, "internal error; the log of the server has it")
             self._calls.counts.failed[ended.code.name] += 1
             await context.abort(grpc.StatusCode[ended.code.name], str(ended))
-            return None
 
         return serve
 
@@ -105,6 +125,11 @@ class FlightService:
     async def _handshake(self, call: Call, _: Any) -> None:
         token = self._calls.token(call.identity)
         await call.context.send_initial_metadata((("authorization", f"Bearer {token}"),))
+        # A client that finds its call ended when it ends its side takes the login for failed.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_HALF_CLOSE_S):
+                while isinstance(await call.context.read(), bytes):
+                    pass
 
     async def _list_flights(self, call: Call, _: Any) -> None:
         for name, partition in self._store.log_names():
@@ -121,16 +146,15 @@ class FlightService:
             )
             await call.write(info.serialize())
 
-    async def _get_flight_info(self, call: Call, request: bytes) -> bytes:
+    async def _get_flight_info(self, call: Call, request: bytes) -> None:
         query = query_of_descriptor(request)
         log = self._opened(call, query, Right.READ)
-        return await self._calls.in_thread(flight_info, log, query, request)
+        await call.write(await self._calls.in_thread(flight_info, log, query, request))
 
-    async def _get_schema(self, call: Call, request: bytes) -> bytes:
+    async def _get_schema(self, call: Call, request: bytes) -> None:
         query = query_of_descriptor(request)
         self._opened(call, query, Right.READ)
-        serialized: bytes = fl.SchemaResult(query.schema).serialize()
-        return serialized
+        await call.write(fl.SchemaResult(query.schema).serialize())
 
     async def _do_get(self, call: Call, request: bytes) -> None:
         query = query_of_ticket(request)
@@ -139,16 +163,15 @@ class FlightService:
         await call.write(encoded_schema(query.schema))
         await self._get(call, query, log, first, end)
 
-    async def _get_for_gateway(self, call: Call, _: Any) -> None:
+    async def _get_for_gateway(self, call: Call, request: bytes) -> None:
         """Let the gateway read what the files have, and continue from there."""
-        messages = ClientMessages(call.context, self._calls, None)
-        query = query_of_ticket(await messages.first())
+        query = query_of_ticket(request)
         log = self._opened(call, query, Right.READ)
         first, end = await self._calls.in_thread(offsets_of, log, query)
         await call.write(encoded_schema(query.schema))
         local_end = end if first >= log.local_start_offset else first
         await call.write(encoded(Span(log.name, log.partition, log.id, first, local_end)))
-        message = await messages.next()
+        message = await ClientMessages(call.context, self._calls, None).next()
         if message is None:
             return
         progress = decoded_progress(message)
@@ -190,7 +213,7 @@ class FlightService:
             await call.write(message)
 
     async def _do_put(self, call: Call, _: Any) -> None:
-        messages = ClientMessages(call.context, self._calls, self._settings.put_idle_ms)
+        messages = self._messages(call)
         descriptor, schema = first_batch(await messages.first())
         query = query_of_descriptor(descriptor)
         log = self._opened(call, query, Right.WRITE)
@@ -199,7 +222,7 @@ class FlightService:
         )
 
     async def _do_exchange(self, call: Call, _: Any) -> None:
-        messages = ClientMessages(call.context, self._calls, self._settings.put_idle_ms)
+        messages = self._messages(call)
         first = decoded(await messages.first())
         query = query_of_descriptor(first.descriptor)
         if query.end is not None:

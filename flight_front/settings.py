@@ -102,7 +102,9 @@ class FlightSettings(LoginSettings):
         16 * MIB, "bytes of one DoPut that wait for the disk before more is read from it", low=1
     )
     submitted_bytes: int = setting(256 * MIB, "the same of all calls together", low=1)
-    put_idle_ms: int = setting(60_000, "a DoPut that sends nothing for so long is ended", low=100)
+    put_idle_ms: int = setting(
+        60_000, "silence after which a DoPut, or a call before its first message, is ended", low=100
+    )
     idle_ms: int = setting(600_000, "a connection without a call is closed after this time", low=1000)
 
     def __post_init__(self) -> None:

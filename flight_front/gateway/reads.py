@@ -12,7 +12,7 @@ import grpc
 
 import timestone
 from flight_front.errors import CallRefused, ClientGone
-from flight_front.gateway.relay import Relay
+from flight_front.gateway.relay import ENDED, Relay, write
 from flight_front.gateway.wire import READ, Progress, Span, decoded_span, encoded
 from flight_front.reading import RecordStream
 from flight_front.records.queries import Query, query_of_ticket
@@ -36,16 +36,13 @@ class Reads:
 
     async def get(self, context: Any) -> None:
         """Serve a DoGet."""
-        request = await context.read()
-        if request is grpc.aio.EOF:
-            return
         call = self._relay.call(context, f"/{READ}/Read")
         try:
-            sent = await self._read(context, call, request)
+            sent = await self._read(context, call)
             if sent is not None:
-                await call.write(encoded(sent))
+                await write(call, encoded(sent))
             await call.done_writing()
-        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+        except ENDED:
             pass  # `answer` has the status
         except BaseException:
             call.cancel()
@@ -55,9 +52,12 @@ class Reads:
         finally:
             call.cancel()
 
-    async def _read(self, context: Any, call: Any, request: bytes) -> Progress | None:
-        """Send what the files have. None if the server ends the call first. Raises AioRpcError."""
-        await call.write(request)
+    async def _read(self, context: Any, call: Any) -> Progress | None:
+        """Send what the files have. None if the server ends the call first. Raises one of `ENDED`."""
+        request = await _request(context, call)
+        if request is None:
+            return None
+        await write(call, request)
         schema, message = await call.read(), await call.read()
         if message is grpc.aio.EOF:
             return None
@@ -113,6 +113,17 @@ class Reads:
         self._executor.shutdown(wait=False, cancel_futures=True)
         if self._view is not None:
             self._view.close()
+
+
+async def _request(context: Any, call: Any) -> bytes | None:
+    """Return the message that the client sends; None if it sends none, or the server ends the call before."""
+    asking, ended = asyncio.ensure_future(context.read()), asyncio.ensure_future(call.code())
+    try:
+        await asyncio.wait((asking, ended), return_when=asyncio.FIRST_COMPLETED)
+        return asking.result() if asking.done() and isinstance(asking.result(), bytes) else None
+    finally:
+        asking.cancel()
+        ended.cancel()
 
 
 async def _sent(context: Any, message: bytes) -> None:

@@ -14,6 +14,9 @@ METHODS = (
     "ListActions",
 )  # fmt: skip
 
+ENDED = (grpc.aio.AioRpcError, grpc.aio.BaseError, asyncio.InvalidStateError)
+"""What an operation of a call raises when it has ended."""
+
 
 class Relay:
     """Calls to the server on behalf of clients. Event-loop thread only."""
@@ -26,13 +29,19 @@ class Relay:
     async def forward(self, context: Any, method: str) -> None:
         """Forward a call from its first message to its status."""
         call = self.call(context, f"/{SERVICE}/{method}")
-        sending = asyncio.ensure_future(_send(context, call))
+        is_login, sending = method == "Handshake", None
         try:
+            # First, because gRPC may report the end of a call without the metadata before it, and the server ends a
+            # login after its client.
+            has_token = is_login and await _send_token(context, call)
+            sending = asyncio.ensure_future(_send(context, call))
             await self.answer(context, call)
-            if method == "Handshake":
-                await _send_token(context, call)
+            if is_login and not has_token:
+                # The client would take the answer for a login, and its calls would fail.
+                await context.abort(grpc.StatusCode.UNAVAILABLE, "the login ended without a token")
         finally:
-            sending.cancel()
+            if sending is not None:
+                sending.cancel()
             call.cancel()
 
     def call(self, context: Any, path: str) -> Any:
@@ -48,17 +57,24 @@ class Relay:
             await context.abort(ended.code(), ended.details() or "")
 
 
-async def _send_token(context: Any, call: Any) -> None:
-    """Forward the token of a login."""
+async def _send_token(context: Any, call: Any) -> bool:
+    """Forward the token of a login; return False if the server gives none."""
     found = tuple(item for item in await call.initial_metadata() if item[0] == "authorization")
-    if not found:  # a client would take the answer for a login, and its calls would fail
-        await context.abort(grpc.StatusCode.UNAVAILABLE, "the server ended during the login")
-    await context.send_initial_metadata(found)
+    if found:
+        await context.send_initial_metadata(found)
+    return bool(found)
 
 
 async def _send(context: Any, call: Any) -> None:
     """Forward the messages of the client. An error here is one of the call, which `answer` reports."""
-    with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError, grpc.aio.UsageError):
+    with suppress(*ENDED):
         while (message := await context.read()) is not grpc.aio.EOF:
-            await call.write(message)
+            await write(call, message)
         await call.done_writing()
+
+
+async def write(call: Any, message: bytes) -> None:
+    """Send a message to the server. Raises one of `ENDED` when the call has ended."""
+    await call.wait_for_connection()
+    # Not `call.write`: when the server has just ended the call, it puts an internal error in the place of the status.
+    await call._cython_call.send_serialized_message(message)

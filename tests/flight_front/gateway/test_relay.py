@@ -1,5 +1,7 @@
 """Calls that the gateway forwards."""
 
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
@@ -44,6 +46,47 @@ def test_client_cannot_name_another_client_as_the_one_behind_it(tmp_path: Path) 
             logged_in = fl.FlightCallOptions(headers=[(name, value)], timeout=TIMEOUT_S)
             with pytest.raises(fl.FlightUnauthorizedError, match="user 'alice' has no right to read log 't'"):
                 client.do_get(ticket(log="t"), logged_in).read_all()
+
+
+@pytest.mark.parametrize("gateway", [False, True])
+def test_login_ends_after_its_client_has_ended_its_side(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gateway: bool
+) -> None:
+    """A client that finds the call ended before, as a slow one does, takes the login for failed."""
+    monkeypatch.setattr("flight_front.service._HALF_CLOSE_S", TIMEOUT_S)
+    ended = threading.Event()
+
+    def side() -> Iterator[bytes]:
+        ended.wait(TIMEOUT_S)
+        yield from ()
+
+    with flight_server(tmp_path, gateway=gateway) as server, grpc.insecure_channel(server.address) as channel:
+        login = channel.stream_stream(f"/{SERVICE}/Handshake")(side(), timeout=TIMEOUT_S)
+        try:
+            assert dict(login.initial_metadata())["authorization"].startswith("Bearer ")
+            # Its answer would arrive after the end of the login.
+            assert list(channel.unary_stream(f"/{SERVICE}/ListActions")(b"", timeout=TIMEOUT_S))
+            assert login.is_active()
+        finally:
+            ended.set()
+        assert login.code() is grpc.StatusCode.OK
+
+
+def test_refusal_reaches_a_client_that_is_still_sending(server: RunningFlight) -> None:
+    messages = [bytes(2000)] * 50  # more than are read before the first one is refused
+    with grpc.insecure_channel(server.address) as channel:
+        put_call = channel.stream_stream(f"/{SERVICE}/DoPut")
+        for _ in range(50):
+            with pytest.raises(grpc.RpcError) as ended:
+                list(put_call(iter(messages), timeout=TIMEOUT_S))
+            assert ended.value.code() is grpc.StatusCode.INVALID_ARGUMENT, ended.value.details()
+
+
+def test_every_login_has_a_token(server: RunningFlight) -> None:
+    with server.connect() as client:
+        for _ in range(200):
+            name, token = client.authenticate_basic_token(b"alice", b"secret", options())
+            assert (name, token[:7]) == (b"authorization", b"Bearer ")
 
 
 def test_certificate_names_the_user_behind_the_gateway_and_is_replaced_by_a_reload(tmp_path: Path) -> None:
