@@ -1026,7 +1026,7 @@ cdef class Sockets:
         cdef PublishFastPath gathering = self.gathering
         if behind > position:
             one.publish_count += gathering.taken_count
-        if gathering.answer_count > answers:
+        if gathering.answer_count > answers and one.connection is not None:  # `bring` may have ended it
             one.connection.unacknowledged += gathering.answer_count - answers
         if behind > position and (
             link.submitted_bytes > self.modest_bytes or gathering.size_bytes > self.room_bytes

@@ -1,6 +1,7 @@
 """Sockets read by the poller: a client sees the same as with a transport, for any input and any end of a socket."""
 
 import contextlib
+import ctypes
 import gc
 import random
 import socket
@@ -284,6 +285,7 @@ class ClientProtocol(loops.PolledClient):
 
     def bring(self, topics: list[bytes]) -> bool:
         self.calls.append(("bring", topics))
+        self.on_call()
         if b"refused" in topics:
             return False
         for topic in topics:
@@ -383,6 +385,20 @@ def test_turn_of_plain_publishers_calls_no_protocol(parts: Parts) -> None:
     assert parts.sockets.acknowledge([(gathered.sources, gathered.answers)]) == (200, 800)
     assert {link.peer.recv(100) for link in links} == {b"\x40\2\0\7"}
     assert {link.connection.unacknowledged for link in links} == {0}
+
+
+def test_socket_may_be_removed_while_its_topic_is_looked_up(parts: Parts) -> None:
+    """What it has published is gathered; its count is not added to None, in the memory behind it."""
+    link, other = parts.link(), parts.link("other")
+    link.on_call = lambda: parts.sockets.remove(link.socket)
+    behind = ctypes.c_int64.from_address(id(None) + sys.getsizeof(None))
+    before = behind.value
+    link.peer.send(encode_packet(Publish("new", b"payload", 1, packet_id=7), 4))
+    other.peer.send(PUBLISH)
+    parts.turn()
+    assert link.calls == [("bring", [b"new"])]
+    assert behind.value == before
+    assert (parts.gathering.count, other.connection.unacknowledged, parts.told) == (2, 1, [])
 
 
 @pytest.mark.parametrize(
