@@ -22,6 +22,9 @@ _STUCK_S = 5.0
 _DIAL_S = 2.0
 _PAUSE_S = (0.05, 1.0)
 _BUFFER_BYTES = 4 << 20
+_HELLO_BYTES = 1024
+_CONNECTIONS = 1024
+"""Most connections that a node accepts."""
 
 Item = Callable[[], Awaitable[list[bytes] | None]] | list[bytes]
 """A message; or what makes the next one when it can be sent, and None when there is no more."""
@@ -148,12 +151,18 @@ class Listener:
                 writer.transport.abort()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._writers) >= _CONNECTIONS:
+            _LOGGER.warning(
+                "%s: refused: there are %d connections", writer.get_extra_info("peername"), _CONNECTIONS
+            )
+            writer.transport.abort()
+            return
         self._writers.add(writer)
         try:
             async with asyncio.timeout(_STUCK_S):
-                _, hello = await read_message(reader)
+                _, hello = await read_message(reader, most_bytes=_HELLO_BYTES)
             if not isinstance(hello, Hello) or hello.cluster != self._cluster or hello.version != 1:
-                raise UndecodableFrame(f"expected a node or client of this cluster, got {hello!r:.200}")
+                raise UndecodableFrame("expected the first message of a node or client of this cluster")
             if hello.node:
                 self._linked(hello.node)
             while True:

@@ -327,6 +327,7 @@ class Node:
         log = shard.log(log_folder(check_log_name(message.log), number)) if shard is not None else None
         if shard is None or log is None:
             raise NotLeader(f"this node has no replica of {message.log} in shard {number}")
+        log.check_leads()  # before it takes new topics, which only a leader numbers
         if not message.payloads or len(message.topics) not in (0, len(message.payloads)):
             raise ValueError("invalid append: expected records, and no topics or one for each")
         topics = log.topics.add_all(message.topics) if message.topics else None

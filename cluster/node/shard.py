@@ -247,7 +247,7 @@ class Shard:
                     self._do(action)
                 except LogFailed as error:
                     return self._around.failed(error)
-                except (TimestoneError, OSError, ValueError) as error:
+                except Exception as error:  # a frame may ask for anything, and the rest is not done then
                     return self._begin_again(error)
         return None
 

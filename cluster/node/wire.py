@@ -109,11 +109,13 @@ def encoded(message: Message, shard: int = 0) -> list[bytes]:
     return [_HEAD.pack(size_bytes, _NUMBERS[type(head_value)], shard, len(head)), head, *data]
 
 
-async def read_message(reader: asyncio.StreamReader) -> tuple[int, Message]:
+async def read_message(
+    reader: asyncio.StreamReader, *, most_bytes: int = MESSAGE_BYTES
+) -> tuple[int, Message]:
     """Return shard and message. Raises UndecodableFrame; OSError or IncompleteReadError at the end."""
     (size_bytes,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
-    if not _HEAD.size - _LENGTH.size <= size_bytes <= MESSAGE_BYTES:
-        raise UndecodableFrame(f"invalid message: expected up to {MESSAGE_BYTES} bytes, got {size_bytes}")
+    if not _HEAD.size - _LENGTH.size <= size_bytes <= most_bytes:
+        raise UndecodableFrame(f"invalid message: expected up to {most_bytes} bytes, got {size_bytes}")
     return decoded(await reader.readexactly(size_bytes))
 
 

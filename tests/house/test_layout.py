@@ -14,8 +14,6 @@ UNTESTED = {
     "cluster/actions.py": "values only",
     "cluster/frames.py": "values only",
     "cluster/operations.py": "three calls, which tests/cli/live/test_cluster.py makes against a real etcd",
-    "cluster/node/links.py": "tests/cluster/node/test_node.py breaks them between processes",
-    "cluster/node/shard.py": "tests/cluster/node/test_node.py runs it in processes that are killed",
     "cluster/node/client.py": "tests/cluster/node/test_node.py appends through it",
     "mqtt_front/handlers/server.py": "protocols only, which mypy checks",
 }

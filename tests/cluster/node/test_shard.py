@@ -1,0 +1,63 @@
+"""One replica at work, with surroundings that note what it asks for."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.cluster.node.test_wire import body
+from tests.timestone.replication.replicas import replicated
+from timestone_cluster.actions import Propose
+from timestone_cluster.frames import Follow, Reset
+from timestone_cluster.node.links import Item
+from timestone_cluster.node.shard import Shard
+from timestone_cluster.node.wire import decoded
+from timestone_cluster.shard_record import ShardRecord
+
+
+class Noted:
+    """Surroundings of a shard."""
+
+    def __init__(self) -> None:
+        self.sent: list[object] = []
+        self.failures: list[Exception] = []
+
+    def send(self, node: str, item: Item) -> None:
+        assert isinstance(item, list)
+        self.sent.append(decoded(b"".join(item)[4:])[1])
+
+    def propose(self, shard: int, proposal: Propose) -> None: ...
+
+    def refresh(self) -> None: ...
+
+    def failed(self, error: Exception) -> None:
+        self.failures.append(error)
+
+
+def following(folder: Path, check: Callable[[Shard, Noted], None]) -> None:
+    """Run a check with a shard that follows the node `a` in generation 1."""
+
+    async def run() -> None:
+        around = Noted()
+        with replicated(folder) as log:
+            shard = Shard(0, "b", 1, 2, {"telemetry-0": log}, frozenset(), around)
+            record = ShardRecord.first(("a", "b", "c")).elected("a", 1, 2)
+            assert record is not None
+            shard.record_seen(record, 1)
+            check(shard, around)
+            await shard.close()
+
+    asyncio.run(run())
+
+
+def test_replica_begins_again_from_its_disk_when_a_frame_asks_for_what_cannot_be_done(tmp_path: Path) -> None:
+    def check(shard: Shard, around: Noted) -> None:
+        before = shard.replica
+        question = around.sent[-1]
+        assert isinstance(question, Follow)
+        impossible = decoded(body(Reset(1, question, 2**64 - 1)))[1]  # more than the catalogue can hold
+        assert isinstance(impossible, Reset)
+        shard.received("a", impossible)
+        assert shard.replica is not before
+        assert (shard.replica.role, around.failures) == (None, [])
+
+    following(tmp_path, check)
