@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 import timestone
-from timestone import LogView, Pin, UnsupportedFormat
+from timestone import CorruptLog, LogView, Pin, UnsupportedFormat
 from timestone.disk.catalog import FORMAT_VERSION, Catalog
 from timestone.kernel.crc import crc32c
 from timestone.log import Log
 from timestone.reading.named_readers import Commitment
 from timestone.repair.inspection import EXIT_UNCLOSED, inspect_store
+from timestone.replication.replicated_log import GenerationRun, ReplicatedLog
+from timestone.store import Store
 
 HERE = Path(__file__).parent
 STATES = {
@@ -78,6 +80,22 @@ def test_deep_inspection_of_a_golden_store_finds_no_damage(
     assert report.exit_code == EXIT_UNCLOSED
     states = [segment.state for segment in report.logs[0].segments]
     assert states == STATES[request.node.callspec.params["golden"]]
+
+
+def test_golden_replica_shows_what_is_committed_and_continues(tmp_path: Path) -> None:
+    root = Path(shutil.copytree(HERE / "v5", tmp_path / "store"))
+    with timestone.view(root) as view:
+        assert found(view.log("telemetry")) == expected(root)
+    with pytest.raises(CorruptLog, match="is a replica of a cluster"):
+        timestone.open(root)
+    with Store(root, timestone.StoreConfig(), log_type=ReplicatedLog) as store:
+        log = store.log("telemetry")
+        assert isinstance(log, ReplicatedLog)
+        assert found(log) == expected(root)
+        assert (log.end_offset, log.written_offset, log.is_whole) == (5, 6, True)
+        assert log.generations() == (GenerationRun(3, 0, 0), GenerationRun(4, 4, 2))
+        log.show(6)
+        assert bytes(log.record(5).payload) == b'{"celsius": 5.5}'
 
 
 def test_golden_segments_are_compressed_without_and_with_a_dictionary() -> None:
