@@ -241,6 +241,10 @@ class LogCommit:
             self.fail_waiting(deleted)
         return remains
 
+    def refuse_queued(self, error: Exception) -> None:
+        """Resolve the submissions that are not written yet with an error. The caller holds the write lock."""
+        self._queue.fail(error)
+
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Let no write, flush or seal of this log run during the block."""

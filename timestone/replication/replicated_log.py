@@ -27,6 +27,7 @@ from timestone.writing.write_batch import WriteBatch
 _LOGGER = logging.getLogger("timestone")
 _GENERATION_SHIFT = 32
 _SCAN_RECORDS = 1 << 16
+_OFFSET_MOST = 1 << 62
 
 
 class GenerationRun(NamedTuple):
@@ -89,10 +90,14 @@ class ReplicatedLog(Log):
 
     @property
     def is_whole(self) -> bool:
-        """Return whether the segments follow each other without a gap."""
+        """Return whether no recovery has lost records or their generation, now or before, and no segment is missing."""
         segments = self.segment_list.segments
         bases = [self._start_offset, *(one.end_offset for one in segments)]
-        return [one.base_offset for one in segments] == bases[: len(segments)]
+        return (
+            not self.segment_list.missing
+            and [one.base_offset for one in segments] == bases[: len(segments)]
+            and all(one.epoch is not None for one in segments)
+        )
 
     @property
     def next_offset(self) -> int:
@@ -118,6 +123,10 @@ class ReplicatedLog(Log):
 
     # Appends of clients.
 
+    def check_leads(self) -> None:
+        """Raise NotLeader unless this replica takes appends."""
+        self._replica_end.check_leads()
+
     def append_now(self, write_batch: WriteBatch) -> range | None:
         """Return None: an append has to wait for other replicas."""
         return None
@@ -127,7 +136,7 @@ class ReplicatedLog(Log):
     ) -> Submission:
         """Queue a write batch; see `Log.submit`. Resolved once it is committed, at any level. Raises NotLeader,
         at once or as the outcome."""
-        self._replica_end.check_leads()
+        self.check_leads()
         submission, term = Submission(write_batch, Ack(ack), done), self._term
         super().submit(
             write_batch, ack=Ack.SYNCED, done=lambda durable: self._flushed(submission, durable, term)
@@ -161,9 +170,11 @@ class ReplicatedLog(Log):
     def lead(self, generation: int) -> None:
         """Take appends of clients from now on, in new segments of a generation."""
         with self._end.lock:
+            # Of an earlier term: others may have their topic ids by now.
+            self._commit.refuse_queued(self._unknown())
             self._begin(generation)
+            self._term += 1  # first, or a flush of the earlier term would pass for one of this
             self._replica_end.leads = True
-            self._term += 1
 
     def follow(self) -> None:
         """Take no more appends of clients, and fail those that wait: their outcome is unknown."""
@@ -268,8 +279,10 @@ class ReplicatedLog(Log):
     def reset(self, start: int) -> None:
         """Remove all records and topic names; the log begins at `start` from now on. Durable on return. Raises as
         `cut`."""
-        if start < self._end_offset:
-            raise ValueError(f"invalid start {start}: records below {self._end_offset} were shown")
+        if not self._end_offset <= start < _OFFSET_MOST:
+            raise ValueError(
+                f"invalid start {start}: records below {self._end_offset} were shown, or it is too large"
+            )
         self.sync()
         with self._commit.paused():
             self._start_offset = start  # for the catalogue, which counts once there are no segments

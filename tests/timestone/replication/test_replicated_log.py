@@ -12,10 +12,11 @@ from tests.support.recording_files import RecordingFiles
 from tests.support.step_clock import NEXT_BOOT_ID, StepClock
 from tests.support.workload import crash_config
 from tests.timestone.replication.replicas import payloads, replicated, ship, submitted
-from timestone.config import LogConfig
+from timestone.config import Ack, LogConfig
 from timestone.errors import CorruptLog, InvalidName, NotLeader, OffsetOutOfRange
 from timestone.replication.replicated_log import GenerationRun, ReplicatedLog
 from timestone.store import Store
+from timestone.writing.write_batch import WriteBatch
 
 
 def test_append_is_refused_when_the_replica_does_not_lead(tmp_path: Path) -> None:
@@ -78,6 +79,35 @@ def test_waiting_append_fails_when_another_replica_leads(tmp_path: Path) -> None
         log.lead(2)
         log.show(1)
         assert isinstance(waiting.error, NotLeader)
+
+
+def test_queued_append_is_refused_when_another_replica_has_led_in_between(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its topic ids are those of the earlier term."""
+    with replicated(tmp_path) as log:
+        log.lead(1)
+        with monkeypatch.context() as patch:  # as while the disk is slow
+            patch.setattr(log._commit, "append_inline", lambda write_batch, submission=None: None)
+            patch.setattr(log._commit, "write_queued", lambda: None)
+            queued = log.submit(WriteBatch([b"late"], log.topic_id("mine")), ack=Ack.SYNCED)
+            log.follow()
+            log.append_replica(2, 0, *shipped_record(tmp_path / "other", b"theirs", "theirs"), 0, ["theirs"])
+            log.lead(3)
+        log.sync()
+        log.show(log.written_offset)
+        assert [(record.topic, bytes(record.payload)) for record in log] == [("theirs", b"theirs")]
+        with pytest.raises(NotLeader, match="may be in the log or not"):
+            queued.wait(0)
+
+
+def shipped_record(folder: Path, payload: bytes, topic: str) -> tuple[bytes, bytes]:
+    """Return entry and bytes of a record as a leader ships it."""
+    with replicated(folder) as other:
+        other.lead(2)
+        submitted(other, payload, topic=topic)
+        found = other.read_stored(0, 1, max_bytes=100)
+        return found.entries, found.data
 
 
 def test_replica_has_the_same_records_times_and_generations(tmp_path: Path) -> None:
@@ -297,6 +327,7 @@ def test_power_loss_leaves_a_beginning_of_the_log_and_no_gap_whatever_was_under_
                 log = store.log("telemetry")
                 assert isinstance(log, ReplicatedLog)
                 found = content(log)
+                assert log.is_whole, number
                 assert any(found == whole[: len(found)] for whole in possible), (number, found)
                 durable = min((state[2] for state in (*before[-1:], *after[:1])), default=0)
                 assert not before or len(found) >= durable, (number, found)
