@@ -15,6 +15,7 @@ are, and the next open tries to seal it again.
 If offsets that readers have seen may be lost (the system was restarted, or durable records are missing), the next
 record gets the offset of the reserve ceiling and the epoch is incremented: no offset is assigned twice."""
 
+import dataclasses
 import errno
 import functools
 import logging
@@ -168,14 +169,15 @@ class LogRecovery:
 
     def _check_kind(self, scans: list[SegmentScan]) -> None:
         for scan in scans:
-            # A header that recovery has rewritten does not tell.
             header = scan.header
-            if header is not None and any(header.boot_id) and header.is_replicated != self._is_replicated:
-                path = names.index_path(self._folder, scan.base_offset)
+            if header is None or header.is_replicated == self._is_replicated:
+                continue
+            if not header.is_replicated and header.known_epoch is None:  # damaged: rewritten as a replica's
+                scan.header = dataclasses.replace(header, is_replicated=True)
+            else:
                 why = "is not" if self._is_replicated else "is"
-                raise CorruptLog(
-                    path, f"the log {why} a replica of a cluster, and only a node opens replicas"
-                )
+                message = f"the log {why} a replica of a cluster, and only a node opens replicas"
+                raise CorruptLog(names.index_path(self._folder, scan.base_offset), message)
 
     def _gone(
         self, scans: list[SegmentScan], present: Sequence[str], least_next_offset: int, least_epoch: int
@@ -448,6 +450,8 @@ class LogRecovery:
         segments after the last."""
         # One file of a pair whose other file was put aside or never renamed: that recovery recorded any damage.
         halves = halves_aside(present)
+        if scans and self._is_replicated:  # it continues at what it has lost, and has to know that for good
+            next_offset = max(next_offset, scans[-1].promised_offset)
         following = [*(scan.base_offset for scan in scans[1:]), next_offset]
         lost = [
             names.missing_path(self._folder, *found)

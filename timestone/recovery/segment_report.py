@@ -138,6 +138,12 @@ class SegmentScan:
         return (self.end_offset, next_offset) if next_offset > self.end_offset else None
 
     @property
+    def promised_offset(self) -> int:
+        """Offset below which its records were durable, as far as its files tell, and may have been acknowledged; 0
+        without an index, which an interrupted cut removes first."""
+        return self.base_offset + max(self.watermark, 1) if self.index_file_bytes else 0
+
+    @property
     def watermark(self) -> int:
         """Return the ordinal below which records were durable."""
         return (

@@ -1,13 +1,17 @@
 """Segments of a replicated log: generations, committed offsets, cuts, and what a failed flush leaves."""
 
+import os
 from pathlib import Path
 
 import pytest
 
+import timestone
 from tests.support.faulty_files import FaultyFiles
 from tests.support.workload import crash_config
 from tests.timestone.replication.replicas import payloads, replicated, ship, submitted
+from timestone.errors import CorruptLog
 from timestone.index import COMMITTED_POSITIONS, IndexHeader
+from timestone.kernel.entries import HEADER_BYTES
 from timestone.replication.replicated_log import ReplicatedLog
 from timestone.store import Store
 
@@ -116,3 +120,46 @@ def test_failed_cut_leaves_the_log_usable(tmp_path: Path) -> None:
         submitted(log, b"d")
         log.show(2)
         assert payloads(log) == [b"a", b"d"]
+
+
+def test_replica_is_never_whole_again_when_recovery_did_not_know_its_generation(tmp_path: Path) -> None:
+    """Without the generation of its last record a leader would take it for one that has the same records."""
+    with replicated(tmp_path) as log:
+        log.lead(7)
+        submitted(log, b"a", b"b", b"c")
+        log.show(2)
+        assert log.is_whole
+    path = tmp_path / "telemetry-0" / f"{0:020d}.index"
+    page = bytearray(path.read_bytes())
+    page[40] ^= 1
+    path.write_bytes(page)
+    for _ in range(2):
+        with replicated(tmp_path) as log:
+            assert (log.is_whole, log.end_offset, log.written_offset) == (False, 2, 3)
+        assert IndexHeader.decode(path.read_bytes(), path).is_replicated
+        assert timestone.view(tmp_path).log("telemetry").end_offset == 2
+        with pytest.raises(CorruptLog, match="is a replica of a cluster"):
+            timestone.open(tmp_path)
+
+
+@pytest.mark.parametrize("lost", ["segment", "entries"])
+def test_replica_is_never_whole_again_when_it_has_lost_durable_records_at_its_end(
+    lost: str, tmp_path: Path
+) -> None:
+    with Store(tmp_path, crash_config(segment_entries=2), log_type=ReplicatedLog) as store:
+        log = store.log("telemetry")
+        assert isinstance(log, ReplicatedLog)
+        log.lead(1)
+        for number in range(5):
+            submitted(log, b"%d" % number)
+        log.seal_rolled()
+        log.show(5)
+        assert log.is_whole
+    path = tmp_path / "telemetry-0" / f"{4:020d}.{'segment' if lost == 'segment' else 'index'}"
+    if lost == "entries":
+        os.truncate(path, HEADER_BYTES)
+    else:
+        path.unlink()
+    for _ in range(2):
+        with replicated(tmp_path) as log:
+            assert (log.is_whole, log.written_offset) == (False, 4)
