@@ -43,6 +43,7 @@ class EngineReplicaLog:
 
     def state(self) -> ReplicaLog:
         """Return what the protocol has to know of the log after a start: all that was read is flushed first."""
+        assert self._log.is_whole, "a crash looks like damage"
         return ReplicaLog.opened(
             start=self._log.start_offset,
             end=self._log.synced_offset,

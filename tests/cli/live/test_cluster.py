@@ -1,13 +1,18 @@
 """`timestone cluster` with a real etcd."""
 
 import json
+import os
+import signal
 import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.cli import processes
 from tests.cluster.etcd_server import EtcdServer, etcd_server
+from tests.house.pages import blocks
 
 pytestmark = pytest.mark.slow
 
@@ -47,3 +52,34 @@ def test_wrong_arguments_are_refused(server: EtcdServer) -> None:
 
 def test_etcd_that_does_not_answer_is_an_error_of_the_system() -> None:
     assert timestone("status", "etcd://127.0.0.1:1/plant", expect=74).stderr.count("\n") == 1
+
+
+def test_lines_of_the_page_make_a_cluster_whose_nodes_all_have_the_records(tmp_path: Path) -> None:
+    """Those of docs/cluster.md as they are, but for etcd, which runs at another port, and a wait for the nodes."""
+    page = next(block for block in blocks(Path("docs/cluster.md")) if "cluster init" in block.text)
+    first, *lines = page.text.splitlines()
+    assert first == "etcd --data-dir etcd &"
+    *lines, status, append, read = lines
+    assert ("status" in status, "append" in append, "read b" in read) == (True, True, True)
+    reads = [read.split("#")[0].replace("read b", f"read {name}") for name in "abc"]
+    wait = "until {} >status; do sleep 0.1; done"
+    script = [*lines, wait.format(status.split("#")[0]), append]
+    script += [f'until [ "$({one} | wc -l)" = 5 ]; do sleep 0.1; done; {one}' for one in reads]
+    with etcd_server(tmp_path / "etcd") as server:
+        text = "\n".join(("set -eu", *script)).replace("127.0.0.1:2379", f"127.0.0.1:{server.port}")
+        shell = subprocess.Popen(
+            ["bash", "-c", text],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=(tmp_path / "errors").open("w"),
+            env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+            text=True,
+            start_new_session=True,  # with the nodes, which it leaves running
+        )
+        try:
+            assert shell.wait(90) == 0, (tmp_path / "errors").read_text()
+        finally:
+            os.killpg(shell.pid, signal.SIGKILL)
+        assert shell.stdout is not None
+        printed = shell.stdout.read()
+    assert [printed.count(f'"value":"{number}"') for number in range(1, 6)] == [3] * 5, printed
