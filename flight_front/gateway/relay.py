@@ -54,7 +54,10 @@ class Relay:
             while (message := await call.read()) is not grpc.aio.EOF:
                 await context.write(message)
         except grpc.aio.AioRpcError as ended:
-            await context.abort(ended.code(), ended.details() or "")
+            code, text = ended.code(), ended.details() or ""
+            if code is grpc.StatusCode.CANCELLED:  # not by the client, which would take no answer
+                code, text = grpc.StatusCode.UNAVAILABLE, "the server stops"
+            await context.abort(code, text)
 
 
 async def _send_token(context: Any, call: Any) -> bool:

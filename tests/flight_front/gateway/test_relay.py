@@ -1,8 +1,10 @@
 """Calls that the gateway forwards."""
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pyarrow as pa
@@ -10,7 +12,9 @@ import pyarrow.flight as fl
 import pytest
 from cryptography import x509
 
+from flight_front.gateway.relay import Relay
 from flight_front.gateway.wire import READ, SERVICE
+from flight_front.settings import FlightSettings
 from tests.support.certificates import Authority
 from tests.support.flight_server import (
     RunningFlight,
@@ -80,6 +84,41 @@ def test_refusal_reaches_a_client_that_is_still_sending(server: RunningFlight) -
             with pytest.raises(grpc.RpcError) as ended:
                 list(put_call(iter(messages), timeout=TIMEOUT_S))
             assert ended.value.code() is grpc.StatusCode.INVALID_ARGUMENT, ended.value.details()
+
+
+def test_call_that_a_stopping_server_cancels_may_be_tried_again(tmp_path: Path) -> None:
+    async def cancel(_: Any, context: Any) -> None:
+        await context.abort(grpc.StatusCode.CANCELLED)
+
+    def serving_both(method: Any) -> Any:
+        handler = grpc.stream_stream_rpc_method_handler(method)
+        server = grpc.aio.server()
+        server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(SERVICE, {"DoAction": handler}),)
+        )
+        return server
+
+    async def status() -> Any:
+        stopping, address = serving_both(cancel), f"unix:{tmp_path}/server"
+        stopping.add_insecure_port(address)
+        await stopping.start()
+        async with grpc.aio.insecure_channel(address) as channel:
+            relay = Relay(channel, FlightSettings(listen="127.0.0.1:0").listener)
+
+            async def forward(_: Any, context: Any) -> None:
+                await relay.forward(context, "DoAction")
+
+            gateway = serving_both(forward)
+            port = gateway.add_insecure_port("127.0.0.1:0")
+            await gateway.start()
+            async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as client:
+                call = client.stream_stream(f"/{SERVICE}/DoAction")(timeout=TIMEOUT_S)
+                found = await call.code()
+            await gateway.stop(None)
+        await stopping.stop(None)
+        return found
+
+    assert asyncio.run(status()) is grpc.StatusCode.UNAVAILABLE
 
 
 def test_every_login_has_a_token(server: RunningFlight) -> None:
