@@ -46,7 +46,7 @@ def pages(now_us: int) -> dict[str, tuple[Ask, ...]]:
         "overview": (
             Ask(charts, 5),
             Ask(call("clients", ("sort", "publishes_in_per_s"), ("limit", 5)), 2),
-            Ask(call("readers", ("sort", "lag"), ("limit", 5)), 2),
+            Ask(call("readers", ("sort", "lag"), ("limit", 10)), 2),
         ),
         "clients": (Ask(call("clients", ("sort", "messages"), ("limit", 50)), 2),),
         "clients, searched": (Ask(call("clients", ("text", "-77"), ("sort", "client"), ("limit", 50)), 2),),
@@ -58,7 +58,8 @@ def pages(now_us: int) -> dict[str, tuple[Ask, ...]]:
         "logs": (Ask(call("logs", ("limit", 100)), 2),),
         "log": (
             Ask(call("logs/mqtt", ("partition", 0)), 5),
-            Ask(call("logs/mqtt/segments", ("partition", 0)), 5),
+            Ask(call("logs/mqtt/map", ("partition", 0)), 5),
+            Ask(call("logs/mqtt/segments", ("partition", 0), ("limit", 10), ("order", "trouble")), 5),
         ),
         "records": (Ask(call("records", _LOG, ("limit", 50), ("order", "newest")), 2),),
         "readers": (Ask(call("readers", ("sort", "lag"), ("limit", 100)), 2),),

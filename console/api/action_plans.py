@@ -86,7 +86,7 @@ def planned(sources: Sources, session: Session, body: ActionBody) -> Plan:
     if body.action == "reload":
         text = (
             "reads the files of users, access rules, keys and certificates again; clients that are not permitted any "
-            "more are disconnected, and nothing changes if one of the files is not valid"
+            "more are disconnected, and a front keeps what it has if one of its files is not valid"
         )
         return Plan(text, _command("control", sources, "reload"), {})
     if body.action == "log_level":

@@ -1,6 +1,7 @@
-"""Logs of the store: their settings and sizes, the map of their segments, and offsets by time."""
+"""Logs of the store: their settings and sizes, their segments as rows and as a map, and offsets by time."""
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -12,11 +13,14 @@ from ..http.sessions import Session
 from ..problems import Problem
 from ..reading.reader_lags import time_at
 from ..reading.samples import Change
+from ..reading.segment_map import TROUBLE, Cell, cells, gaps, is_compressed
 from ..sources import Sources
 from .records import LogName, Offset, Partition
 
 PAGE_MOST = 500
 SEGMENTS_MOST = 5000
+_BEFORE = 2
+"""Segments before the one that is asked for."""
 _DAMAGED_MOST = 100
 Cursor = Annotated[
     Annotated[str, msgspec.Meta(max_length=1000)] | None,
@@ -174,6 +178,13 @@ class SegmentsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     log: LogName
     partition: Partition = 0
+    order: Annotated[
+        Literal["offset", "trouble"],
+        msgspec.Meta(description="by offset, or first what cannot be read whole, then the newest"),
+    ] = "offset"
+    at: Annotated[
+        Offset | None, msgspec.Meta(description="from shortly before the segment with this offset")
+    ] = None
     after: Annotated[int | None, msgspec.Meta(description="`next` of the page before")] = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=SEGMENTS_MOST)] = SEGMENTS_MOST
 
@@ -206,12 +217,13 @@ class SegmentRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Segments(msgspec.Struct, frozen=True, kw_only=True):
-    """Segments of a log in the order of their offsets."""
+    """Segments of a log. total: of the whole log."""
 
     log: str
     partition: int
     start_offset: int
     end_offset: int
+    total: int
     segments: list[SegmentRow]
     gaps: list[tuple[int, int]]
     """Offsets [first, end) between segments."""
@@ -219,32 +231,53 @@ class Segments(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def segments(sources: Sources, session: Session, query: SegmentsQuery) -> Segments:
-    """Return the map of the segments of a log."""
+    """Return segments of a log."""
     sources.log(query.log, query.partition)
     report = sources.inspected(query.log, query.partition)
-    following = [one for one in report.segments if query.after is None or one.base_offset > query.after]
+    following = _ordered(report.segments, query)
     page = following[: query.limit]
     holders = sources.holders(query.log, query.partition)
     side_files = sources.side_files(query.log, query.partition)
-    is_owned = sources.is_owned()
-    newest = report.segments[-1] if report.segments else None
+    growing = _growing(sources, report)
+    is_more = len(page) < len(following) and query.order == "offset"
     return Segments(
         log=report.log,
         partition=report.partition,
         start_offset=report.start_offset,
         end_offset=report.end_offset,
+        total=len(report.segments),
         segments=[
             _segment_row(
                 one,
-                is_growing=is_owned and one is newest and one.state == "unclosed",
+                is_growing=one is growing,
                 held_by=[name for name, offset in holders if one.next_offset > offset],
                 has_side_file=one.base_offset in side_files,
             )
             for one in page
         ],
-        gaps=_gaps(report),
-        next=page[-1].base_offset if len(page) < len(following) else None,
+        gaps=gaps(report.segments),
+        next=page[-1].base_offset if is_more else None,
     )
+
+
+def _ordered(found: Sequence[SegmentReport], query: SegmentsQuery) -> Sequence[SegmentReport]:
+    """Return the segments that a query asks for, without its limit. Raises Problem."""
+    if query.order == "trouble":
+        if query.at is not None or query.after is not None:
+            raise Problem("invalid-request", "at and after go with the order of offsets")
+        trouble = [one for one in found if one.state in TROUBLE]
+        return trouble + [one for one in reversed(found) if one.state not in TROUBLE]
+    first = 0
+    if query.at is not None:
+        first = sum(one.next_offset <= query.at for one in found[:-1]) - _BEFORE
+    following = found[max(0, first) :]
+    return [one for one in following if query.after is None or one.base_offset > query.after]
+
+
+def _growing(sources: Sources, report: LogReport) -> SegmentReport | None:
+    newest = report.segments[-1] if report.segments else None
+    is_growing = newest is not None and newest.state == "unclosed" and sources.is_owned()
+    return newest if is_growing else None
 
 
 def _segment_row(
@@ -261,7 +294,7 @@ def _segment_row(
         last_timestamp_us=one.last_timestamp_us,
         state=one.state,
         is_growing=is_growing,
-        is_compressed=one.stored_bytes < one.bytes,
+        is_compressed=is_compressed(one),
         is_compacted=one.removed > 0,
         has_side_file=has_side_file,
         removed=one.removed,
@@ -274,12 +307,32 @@ def _segment_row(
     )
 
 
-def _gaps(report: LogReport) -> list[tuple[int, int]]:
-    found = []
-    for before, after in zip(report.segments, report.segments[1:], strict=False):
-        if before.next_offset < after.base_offset:
-            found.append((before.next_offset, after.base_offset))
-    return found[:PAGE_MOST]
+class MapQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Map of the segments of a log."""
+
+    log: LogName
+    partition: Partition = 0
+
+
+class SegmentMap(msgspec.Struct, frozen=True, kw_only=True):
+    """Map of the segments of a log in the order of their offsets."""
+
+    start_offset: int
+    end_offset: int
+    segments: int
+    cells: list[Cell]
+
+
+def segment_map(sources: Sources, session: Session, query: MapQuery) -> SegmentMap:
+    """Return the map of the segments of a log: at most about 300 cells, and those beside gaps."""
+    sources.log(query.log, query.partition)
+    report = sources.inspected(query.log, query.partition)
+    return SegmentMap(
+        start_offset=report.start_offset,
+        end_offset=report.end_offset,
+        segments=len(report.segments),
+        cells=list(cells(report.segments, _growing(sources, report))),
+    )
 
 
 class OffsetQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -20,6 +20,7 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/logs", Role.FIGURES, logs.logs, rows="logs"),
     Route("GET", "/logs/{log}", Role.FIGURES, logs.log),
     Route("GET", "/logs/{log}/segments", Role.FIGURES, logs.segments, rows="segments"),
+    Route("GET", "/logs/{log}/map", Role.FIGURES, logs.segment_map),
     Route("GET", "/logs/{log}/offset", Role.FIGURES, logs.offset),
     Route("GET", "/records", Role.READER, records.records, rows="records"),
     Route("GET", "/records/{log}/{partition}/{offset}", Role.READER, records.record),

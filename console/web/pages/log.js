@@ -11,7 +11,7 @@ import { Table } from '../ui/table.js';
 import { SpanChoice, seriesSpan, useSpan, zoom } from './overview.js';
 
 const BAD = ['torn', 'damaged', 'orphan'];
-const ROWS = 50;
+const ROWS = 10;
 
 /** A time as an offset and an offset as a time. @param {{log: string, partition: number, from: number}} props */
 function Place({ log, partition, from }) {
@@ -48,17 +48,18 @@ function Traffic({ log, partition }) {
 export function Page({ me }) {
   const { params } = useRoute();
   const log = params.get('log') ?? 'mqtt', partition = Number(params.get('partition') ?? 0);
-  const chosen = params.has('segment') ? Number(params.get('segment')) : null;
+  const segment = Number(params.get('segment') ?? NaN), chosen = Number.isSafeInteger(segment) && segment >= 0 ? segment : null;
   const [every, setEvery] = useState(1500);
   const api = useApi(`logs/${encodeURIComponent(log)}`, { partition }, { every });
   const isKnown = api.data?.row.appended_per_s !== null;
   useEffect(() => setEvery(api.data && isKnown ? 5000 : 1500), [isKnown, api.data === null]);  // a rate needs two looks
-  const map = useApi(`logs/${encodeURIComponent(log)}/segments`, { partition }, { every: 5000 });
+  const map = useApi(`logs/${encodeURIComponent(log)}/map`, { partition }, { every: 5000 });
+  const rows = useApi(`logs/${encodeURIComponent(log)}/segments`, { partition, limit: ROWS, ...(chosen === null ? { order: 'trouble' } : { at: chosen }) }, { every: 5000 });
   const store = me.overview.data?.store ?? 'DIR';
   return html`<${PageHead} title=${`${log}-${partition}`} crumbs=${html`<a href=${href('/logs')}>Logs</a> /`}>
       <a class="button" href=${href('/records', { log, partition: partition || null })}>Records</a><a class="button" href=${href('/topics', { log, partition: partition || null })}>Topics</a>
-      <${Action} me=${me} label="Roll" body=${{ action: 'roll', log, partition }} onDone=${() => { api.again(); map.again(); }} />
-      <${Action} me=${me} label="Verify the store" body=${{ action: 'scrub' }} onDone=${map.again} /><//>
+      <${Action} me=${me} label="Roll" body=${{ action: 'roll', log, partition }} onDone=${() => { api.again(); map.again(); rows.again(); }} />
+      <${Action} me=${me} label="Verify the store" body=${{ action: 'scrub' }} onDone=${() => { map.again(); rows.again(); }} /><//>
     <${Loaded} api=${api} what="the log">${(/** @type {any} */ data) => {
       const { row } = data;
       const wrong = BAD.filter((one) => data.states[one]);
@@ -76,7 +77,7 @@ export function Page({ me }) {
         </dl>
         <section class="card" aria-labelledby="segments"><header><h2 id="segments">Segments</h2><span class="muted small">width by number of offsets</span></header>
           <div class="body"><${Loaded} api=${map} what="the segments">${(/** @type {any} */ found) => html`<${SegmentMap} data=${found} chosen=${chosen} to=${(/** @type {number} */ base) => changed({ segment: base === chosen ? null : base })} />`}<//></div>
-          ${map.data && html`<${SegmentTable} data=${map.data} chosen=${chosen} log=${log} partition=${partition} />`}</section>
+          ${rows.data && html`<${SegmentTable} data=${rows.data} log=${log} partition=${partition} />`}</section>
         <${Traffic} log=${log} partition=${partition} />
         <div class="grid"><${Place} log=${log} partition=${partition} from=${row.start_offset ?? 0} />
           <section class="card"><header><h2>Commands</h2></header><div class="body"><dl class="commands">
@@ -87,12 +88,9 @@ export function Page({ me }) {
     }}<//>`;
 }
 
-/** @param {{data: any, chosen: number | null, log: string, partition: number}} props */
-function SegmentTable({ data, chosen, log, partition }) {
-  const wrong = data.segments.filter((/** @type {any} */ row) => BAD.includes(row.state));
-  const at = chosen === null ? -1 : data.segments.findIndex((/** @type {any} */ row) => chosen >= row.base_offset && chosen < row.next_offset);
-  const rows = at >= 0 ? data.segments.slice(Math.max(0, at - 2), at + 8) : [...wrong.slice(0, 10), ...data.segments.filter((/** @type {any} */ row) => !BAD.includes(row.state)).slice(-(10)).reverse()];
-  return html`<${Table} caption="Segments" rows=${rows.slice(0, ROWS)} keyOf=${(/** @type {any} */ row) => row.base_offset} columns=${[
+/** @param {{data: any, log: string, partition: number}} props */
+function SegmentTable({ data, log, partition }) {
+  return html`<${Table} caption="Segments" rows=${data.segments} keyOf=${(/** @type {any} */ row) => row.base_offset} columns=${[
     { label: 'Offsets', heading: true, cell: (/** @type {any} */ row) => html`<a class="num nowrap" href=${href('/records', { log, partition: partition || null, from: row.base_offset })}>${count(row.base_offset)} – ${count(row.next_offset)}</a>` },
     { label: 'State', cell: (/** @type {any} */ row) => html`<${State} kind=${BAD.includes(row.state) ? 'bad' : row.state === 'unclosed' && !row.is_growing ? 'warn' : 'good'}>${stateOf(row)}${row.is_compacted ? ', compacted' : ''}<//>${row.reason && html`<div class="small break">${visible(row.reason)}</div>`}${row.damaged_count > 0 && html`<div class="small">${plural(row.damaged_count, 'damaged record')}: ${row.damaged_offsets.slice(0, 5).map((/** @type {number} */ one, /** @type {number} */ index) => html`${index ? ', ' : ''}<a href=${href('/records', { log, partition: partition || null, from: one })}>${count(one)}</a>`)}</div>`}` },
     { label: 'Records', number: true, cell: (/** @type {any} */ row) => count(row.records) },
@@ -102,7 +100,7 @@ function SegmentTable({ data, chosen, log, partition }) {
     { label: 'Last', priority: 3, cell: (/** @type {any} */ row) => html`<${Time} us=${row.last_timestamp_us} />` },
     { label: 'Side file', priority: 3, cell: (/** @type {any} */ row) => (row.has_side_file ? 'Parquet' : '–') },
     { label: 'Held by', priority: 3, cell: (/** @type {any} */ row) => row.held_by.slice(0, 3).map(visible).join(', ') || '–' },
-  ]} />${data.segments.length > rows.length && html`<div class="body muted small">${count(rows.length)} of ${plural(data.segments.length, 'segment')}: choose a place in the map for others. <a href=${url(`logs/${log}/segments`, { partition })} download>JSON of all</a></div>`}`;
+  ]} />${data.total > data.segments.length && html`<div class="body muted small">${count(data.segments.length)} of ${plural(data.total, 'segment')}: choose a place in the map for others. <a href=${url(`logs/${encodeURIComponent(log)}/segments`, { partition })} download>JSON of all</a></div>`}`;
 }
 
 /** Return a value of a setting in a unit that one reads. @param {string} name @param {any} value */

@@ -131,9 +131,9 @@ function Busiest({ all, running }) {
 }
 
 function Behind() {
-  const api = useApi('readers', { sort: 'lag', limit: 5 }, { every: 2000 });
+  const api = useApi('readers', { sort: 'lag', limit: 10 }, { every: 2000 });
   return html`<section class="card" aria-labelledby="behind"><header><h2 id="behind">Readers furthest behind</h2><span class="grow"></span><a href=${href('/readers')}>All readers</a></header>
-    <${Loaded} api=${api} what="readers">${(/** @type {any} */ data) => html`<${Table} caption="Readers furthest behind" rows=${data.readers.slice(0, 5)} keyOf=${(/** @type {any} */ row) => row.series}
+    <${Loaded} api=${api} what="readers">${(/** @type {any} */ data) => html`<${Table} caption="Readers furthest behind" rows=${data.readers.filter((/** @type {any} */ row) => row.kind !== 'server').slice(0, 5)} keyOf=${(/** @type {any} */ row) => row.series}
       empty=${html`<div class="empty">No reader has committed an offset yet.</div>`} columns=${[
         { label: 'Reader', heading: true, className: 'name', cell: (/** @type {any} */ row) => html`<a href=${href('/readers', { name: row.place.name, log: row.place.log, partition: row.place.partition || null })}><${Name} text=${row.place.name} clip /></a>` },
         { label: 'Lag', number: true, cell: (/** @type {any} */ row) => count(row.place.lag) },

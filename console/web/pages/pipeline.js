@@ -81,7 +81,8 @@ export function Page({ me }) {
             <div class="body"><dl class="facts">${Object.entries(data.closed_us).map(([minutes, us]) => html`<dt>${plural(Number(minutes), 'minute')}</dt><dd>windows closed up to <${Time} us=${us} /></dd>`)}</dl></div></section></div>
         <${DeadLetters} total=${dead} />
         ${data.history.length > 0 && html`<div class="section"><h2>Commits of bronze</h2></div><${Table} caption="Last commits" rows=${data.history} keyOf=${(/** @type {any} */ row) => `${row.number} ${row.kind}`} columns=${[
-          { label: 'Batch', heading: true, cell: (/** @type {any} */ row) => count(row.number) }, { label: 'Kind', cell: (/** @type {any} */ row) => row.kind }, { label: 'Committed', cell: (/** @type {any} */ row) => html`<${Time} us=${row.time_us} />` },]} />`}
+          { label: 'Batch', heading: true, cell: (/** @type {any} */ row) => count(row.number) }, { label: 'Kind', cell: (/** @type {any} */ row) => row.kind }, { label: 'Committed', cell: (/** @type {any} */ row) => html`<${Time} us=${row.time_us} />` },
+          { label: 'Records', number: true, cell: (/** @type {any} */ row) => count(row.rows) }, { label: 'Took', number: true, cell: (/** @type {any} */ row) => duration(row.took_s) }]} />`}
         <div class="section"><h2>Commands</h2></div><dl class="commands"><div><dt>Parse the dead letters again, with today's schema</dt><dd><${Command} text="timestone pipeline reprocess" /></dd></div>
           <div><dt>Windows with what came late</dt><dd><${Command} text="timestone pipeline backfill" /></dd></div></dl>`;
     }}<//>`;

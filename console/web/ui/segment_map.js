@@ -1,47 +1,21 @@
-// Map of the segments of a log: one cell each, as wide as its share of the records; neighbours of one state are joined
-// where a cell would be narrower than three pixels.
+// Map of the segments of a log: a cell each, as wide as its share of the offsets; of many segments the API joins neighbours.
 import { html } from '../lib/html.js';
 import { bytes, count, plural, time } from '../lib/format.js';
 
-const CELLS_MOST = 300;
 const WORDS = /** @type {Record<string, string>} */ ({ growing: 'growing', sealed: 'sealed', compressed: 'sealed, compressed', compacted: 'compacted', closed: 'closed, to be continued', unclosed: 'not closed: its owner was killed', torn: 'torn', damaged: 'damaged', orphan: 'half of its files is missing', gap: 'gap' });
 
-/** Return the state that a cell shows. @param {any} row */
+/** Return the state of a segment in one word. @param {any} row */
 export function stateOf(row) {
   if (row.state === 'sealed') return row.is_compressed ? 'compressed' : 'sealed';
   return row.is_growing ? 'growing' : row.state;
 }
 
-/** Return cells in the order of offsets, gaps among them. @param {any} data */
-function cells(data) {
-  const joined = Math.max(1, Math.ceil(data.segments.length / CELLS_MOST));
-  /** @type {any[]} */
-  const found = [];
-  let last = /** @type {any} */ (null);
-  for (const row of data.segments) {
-    const state = stateOf(row);
-    if (last && last.next_offset < row.base_offset) found.push({ state: 'gap', base_offset: last.next_offset, next_offset: row.base_offset, segments: 0, records: 0, stored_bytes: 0 });
-    if (last && last.state === state && last.segments < joined && last.next_offset === row.base_offset) {
-      last.segments += 1;
-      last.next_offset = row.next_offset;
-      last.records += row.records;
-      last.stored_bytes += row.stored_bytes;
-      last.last_timestamp_us = row.last_timestamp_us;
-    } else {
-      last = { ...row, state, segments: 1 };
-      found.push(last);
-    }
-  }
-  return found;
-}
-
 /** @param {{data: any, chosen: number | null, to: (base: number) => string}} props */
 export function SegmentMap({ data, chosen, to }) {
-  const all = cells(data);
-  const states = [...new Set(all.map((one) => one.state))];
+  const states = [...new Set(data.cells.map((/** @type {any} */ one) => one.state))];
   const whole = data.end_offset - data.start_offset || 1;
-  return html`<figure><figcaption class="hidden">${plural(data.segments.length, 'segment')} in the order of their offsets</figcaption>
-    <div class="map">${all.map((one) => {
+  return html`<figure><figcaption class="hidden">${plural(data.segments, 'segment')} in the order of their offsets</figcaption>
+    <div class="map">${data.cells.map((/** @type {any} */ one) => {
       const words = `${one.segments > 1 ? plural(one.segments, 'segment') : one.state === 'gap' ? 'gap' : 'segment'} ${count(one.base_offset)} – ${count(one.next_offset)}, ${WORDS[one.state] ?? one.state}, ${count(one.records)} records, ${bytes(one.stored_bytes)}${one.first_timestamp_us ? `, ${time(one.first_timestamp_us)} – ${time(one.last_timestamp_us)}` : ''}`;
       const style = { flexGrow: String(Math.max(0.002, (one.next_offset - one.base_offset) / whole)), flexBasis: '0' };
       return one.state === 'gap' ? html`<span class="seg-gap" style=${style} title=${words}></span>`

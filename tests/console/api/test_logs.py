@@ -52,11 +52,30 @@ def test_segments_have_states_gaps_and_damage_as_inspect_has_them(tmp_path: Path
         rest = console.get(f"logs/{LOG}/segments", after=40)
         assert [one["base_offset"] for one in rest["segments"]] == [60, 80] and rest["next"] is None
         assert {one["state"] for one in rest["segments"]} == {"sealed"}
+        assert rest["total"] == 5
+        around = console.get(f"logs/{LOG}/segments", at=75, limit=2)
+        assert [one["base_offset"] for one in around["segments"]] == [20, 40] and around["next"] == 40
+        assert console.get(f"logs/{LOG}/segments", at=2**60)["segments"][-1]["base_offset"] == 80
         one = console.get(f"logs/{LOG}")
         assert one["records"] == 100 and sum(one["states"].values()) == 5
         assert {"name": "segment_entries", "value": 20}.items() <= next(
             setting for setting in one["settings"] if setting["name"] == "segment_entries"
         ).items()
+
+
+def test_segments_in_trouble_come_first_then_the_newest(tmp_path: Path) -> None:
+    fill(tmp_path / "data", 100, segment_entries=20)
+    (tmp_path / "data" / f"{LOG}-0" / f"{20:020d}.index").unlink()
+    with Console(tmp_path / "data") as console:
+        found = console.get(f"logs/{LOG}/segments", order="trouble", limit=3)
+        rows = [(one["base_offset"], one["state"]) for one in found["segments"]]
+        assert rows == [(20, "orphan"), (80, "sealed"), (60, "sealed")] and found["next"] is None
+        for extra in ({"at": 1}, {"after": 1}):
+            console.get(f"logs/{LOG}/segments", 400, order="trouble", **extra)
+        shown = console.get(f"logs/{LOG}/map")
+        assert shown["segments"] == 5
+        cells = [(one["state"], one["base_offset"], one["next_offset"]) for one in shown["cells"]]
+        assert ("orphan", 20) in [cell[:2] for cell in cells]
 
 
 def test_offsets_and_times_lead_to_each_other(tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ def test_document_has_each_call_with_its_parameters_and_every_schema_it_refers_t
     assert calls == {(route.path, route.method) for route in ROUTES}
     parameters = document["paths"][f"{PREFIX}/logs/{{log}}/segments"]["get"]["parameters"]
     assert {one["name"]: (one["in"], one["required"]) for one in parameters} == {
-        "log": ("path", True), "partition": ("query", False), "after": ("query", False), "limit": ("query", False),
-        "format": ("query", False),
+        "log": ("path", True), "partition": ("query", False), "order": ("query", False), "at": ("query", False),
+        "after": ("query", False), "limit": ("query", False), "format": ("query", False),
     }  # fmt: skip
     text = json.dumps(document)
     names = set(document["components"]["schemas"])

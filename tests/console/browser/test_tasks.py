@@ -49,6 +49,9 @@ def test_newest_dead_letter_shows_its_bytes_and_the_reason(tmp_path: Path, brows
         detail.get_by_text("not the JSON that was expected").wait_for()
         detail.get_by_role("button", name="Bytes").click()
         detail.get_by_text("000000  ff fe 00 62 72 6f 6b 65").wait_for()
+        commits = page.get_by_role("region", name="Table: Last commits").locator("tbody tr")
+        records, took = commits.filter(has_text="write").last.locator("td.n").all_inner_texts()
+        assert records == "2" and took.endswith(" s")
 
 
 @pytest.fixture
