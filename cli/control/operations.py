@@ -8,6 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
+from timestone.errors import TimestoneError
 from timestone.fronts import Operated, Reloadable
 from timestone.store import Store
 
@@ -30,7 +31,10 @@ class Operations:
     def __init__(self, store: Store, parts: Sequence[Any]) -> None:
         self._store = store
         self._fronts: dict[str, Operated] = {part.name: part for part in parts if isinstance(part, Operated)}
-        self._reloadable = [part for part in parts if isinstance(part, Reloadable)]
+        by_name = {part.name: part for part in parts}
+        self._reloadable = {name: part for name, part in by_name.items() if isinstance(part, Reloadable)}
+        self._reload_lock = asyncio.Lock()
+        """Of two reloads at once, that with older files could end later."""
         self._is_scrubbing = False
         self._usual_level: int | None = None
         """Level of the log to return to, while it is another one."""
@@ -113,11 +117,15 @@ class Operations:
         return {"damaged_segments": len(damage)}
 
     async def _reload(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        for part in self._reloadable:
-            try:
-                await part.reload()
-            except ValueError as error:
-                raise InvalidRequest(f"nothing was reloaded: {error}") from None
+        failures = []
+        async with self._reload_lock:
+            for name, part in self._reloadable.items():
+                try:
+                    await part.reload()
+                except (ValueError, OSError, TimestoneError) as error:
+                    failures.append(f"{name}: nothing was reloaded: {error}")
+        if failures:
+            raise InvalidRequest("; ".join(failures))
         return {"reloaded": len(self._reloadable)}
 
     async def _log_level(self, request: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,8 +9,8 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -186,8 +186,8 @@ def _tables(pipeline: Path | None) -> "Tables | None":
 
 
 class ServerLink:
-    """Control socket of a store for the console: one connection, made again when it has ended. Usable from any
-    thread."""
+    """Control socket of a store for the console: one connection, made again when it has ended, and one more for each
+    action. Usable from any thread."""
 
     def __init__(self, store: Path) -> None:
         self._store = store
@@ -196,31 +196,50 @@ class ServerLink:
 
     def call(self, request: str, **arguments: Any) -> dict[str, Any]:
         """Return the result of a request. Raises NoServer and ServerRefused of the console."""
+        if "by" in arguments:
+            return self._acted(request, arguments)
         return self._asked(lambda caller: caller.call(request, **arguments))
 
     def clients(self) -> list[dict[str, Any]]:
         """Return all connected clients. Raises as `call`."""
         return self._asked(Caller.clients)
 
-    def _asked(self, ask: Callable[[Caller], Answer]) -> Answer:
-        from timestone_console.problems import NoServer, ServerRefused  # noqa: PLC0415
+    def _acted(self, request: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Send an action, once: it may be done although its connection failed. Other requests do not wait."""
+        with _problems(), Caller(self._store) as caller:
+            return caller.call(request, **arguments)
 
-        with self._lock:
+    def _asked(self, ask: Callable[[Caller], Answer]) -> Answer:
+        with self._lock, _problems():
             for is_last in (False, True):
                 is_new = self._caller is None
                 try:
                     if self._caller is None:
                         self._caller = Caller(self._store)
                     return ask(self._caller)
-                except Refused as error:
-                    raise ServerRefused(error.code, str(error)) from None
-                except (CommandError, NotAStore, OSError) as error:
-                    self._close()
+                except Refused:
+                    raise
+                except (CommandError, NotAStore, OSError):
+                    self.close()
                     if is_new or is_last:
-                        raise NoServer(str(error)) from None
+                        raise
         raise AssertionError("the second attempt returns or raises")
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """End the connection."""
         if self._caller is not None:
             self._caller.close()
             self._caller = None
+
+
+@contextmanager
+def _problems() -> Iterator[None]:
+    """Raise what a caller of the control socket raises as NoServer and ServerRefused of the console."""
+    from timestone_console.problems import NoServer, ServerRefused  # noqa: PLC0415
+
+    try:
+        yield
+    except Refused as error:
+        raise ServerRefused(error.code, str(error)) from None
+    except (CommandError, NotAStore, OSError) as error:
+        raise NoServer(str(error)) from None

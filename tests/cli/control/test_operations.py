@@ -123,6 +123,32 @@ def test_reload_reads_the_files_of_the_front(server: Operated) -> None:
     assert run(server, "reload") == {"reloaded": 1}
 
 
+def test_reload_names_the_front_that_keeps_its_files_and_reloads_the_others(server: Operated) -> None:
+    class Front:
+        def __init__(self, name: str, error: Exception | None) -> None:
+            self.name, self.error, self.count = name, error, 0
+
+        def status(self) -> dict[str, Any]:
+            return {}
+
+        async def reload(self) -> None:
+            self.count += 1
+            if self.error is not None:
+                raise self.error
+
+    fronts = [
+        Front("one", ValueError("acl:1: nonsense")),
+        Front("two", None),
+        Front("three", OSError("gone")),
+    ]
+    with pytest.raises(
+        InvalidRequest,
+        match=r"^one: nothing was reloaded: acl:1: nonsense; three: nothing was reloaded: gone$",
+    ):
+        run(server._replace(actions=Actions(server.mqtt.store, fronts)), "reload")
+    assert [front.count for front in fronts] == [1, 1, 1]
+
+
 @pytest.mark.slow
 def test_log_level_returns_to_the_usual_one(server: Operated) -> None:
     usual = logging.getLogger().level
