@@ -18,6 +18,17 @@ from timestone.view import view_store
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.xdist_group("browser")]
 
 
+def go_by_keys(page: Any, text: str, most: int = 12) -> None:
+    """Go down the rows of a page to one with a text, and open it."""
+    page.get_by_role("row").filter(has_text=text).first.wait_for()
+    for _ in range(most):
+        page.keyboard.press("j")
+        if text in (page.evaluate("document.activeElement.closest('tr')?.innerText") or ""):
+            page.keyboard.press("Enter")
+            return
+    raise AssertionError(f"{text!r} is more than {most} keys away")
+
+
 def test_client_that_floods_is_two_keys_away(look: Browsing) -> None:
     page = look.open("/")
     busiest = page.locator("section", has=page.get_by_role("heading", name="Busiest clients"))
@@ -27,6 +38,9 @@ def test_client_that_floods_is_two_keys_away(look: Browsing) -> None:
     page.keyboard.press("Enter")
     page.get_by_role("heading", level=1, name="press-flood").wait_for()
     page.locator(".tile", has_text="Messages in").wait_for()
+    page = look.open("/")
+    busiest.get_by_role("link", name="press-flood").click()
+    page.get_by_role("heading", level=1, name="press-flood").wait_for()
 
 
 @pytest.mark.spark
@@ -40,6 +54,9 @@ def test_newest_dead_letter_shows_its_bytes_and_the_reason(tmp_path: Path, brows
     done = run_command("pipeline", "run", "--once", "--config", str(settings), cwd=tmp_path, timeout_s=500)
     assert done.returncode == 0, done.stderr
     with Console(store, "--pipeline", str(settings)) as console, browsing(browser, console) as look:
+        page = look.open("/")
+        go_by_keys(page, "not the JSON that was expected")
+        page.get_by_role("complementary", name="Dead letter").get_by_text("plant/b").wait_for()
         page = look.open("/")
         page.keyboard.press("g")
         page.keyboard.press("p")
@@ -98,3 +115,6 @@ def test_reader_that_falls_behind_says_since_when_and_until_when(behind: tuple[S
     story.get_by_text("it will have caught up in").wait_for()
     figure = page.locator("figure.chart", has_text="Lag in records")
     assert "highest" in figure.locator(".sentence").inner_text()
+    page = look.open("/")
+    go_by_keys(page, "spark.cooling")
+    story.get_by_text("it will have caught up in").wait_for()
