@@ -21,6 +21,8 @@ _RETRIES = 8
 """Tries of a server that is away, in about 30 s: a restart takes seconds, and a range gives the same records."""
 _CUT_LOGIN = "Could not finish writing before closing"
 """What pyarrow says when the server goes away during a login; of a type of its own, which says nothing."""
+_AWAY = (fl.FlightUnavailableError, fl.FlightCancelledError)
+"""What a server that is stopped ends calls with: CANCELLED those that it had not begun."""
 _FAILED = (fl.FlightError, pa.ArrowException, OSError)
 
 
@@ -132,7 +134,7 @@ def _asked(options: FlightOptions, ask: Callable[[Any, Any], list[Any]]) -> list
 
 def _pause(options: FlightOptions, error: Exception, failures: int) -> None:
     """Wait before the next try. Raises ServerUnavailable or DataLoss when another one is of no use."""
-    if not isinstance(error, fl.FlightUnavailableError) or failures > _RETRIES:
+    if not isinstance(error, _AWAY) or failures > _RETRIES:
         text = str(error).partition(". gRPC client debug context")[0]
         kind = DataLoss if "out of range" in text or "continue at" in text else ServerUnavailable
         raise kind(f"Flight server {options.address}: {text}") from None

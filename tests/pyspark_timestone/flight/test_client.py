@@ -2,6 +2,7 @@ import threading
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.flight as fl
 import pytest
 
 from pyspark_timestone.errors import DataLoss
@@ -92,6 +93,16 @@ def test_password_is_sent_and_a_wrong_one_refused(tmp_path: Path) -> None:
         assert ends(options(server, user="spark", password="secret")) == {"t": Ends(0, 0)}
         with pytest.raises(ServerUnavailable):
             ends(options(server, user="spark", password="wrong"))
+
+
+def test_call_that_a_stopping_server_cancelled_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr("pyspark_timestone.flight.client.time.sleep", waits.append)
+    asked = FlightOptions("127.0.0.1:1", ("t",))
+    client._pause(asked, fl.FlightCancelledError("CANCELLED"), 1)
+    assert waits == [0.4]
+    with pytest.raises(ServerUnavailable, match="CANCELLED"):
+        client._pause(asked, fl.FlightCancelledError("CANCELLED"), 9)
 
 
 def test_task_survives_pickling() -> None:
