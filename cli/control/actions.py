@@ -62,6 +62,7 @@ class Actions:
         }
         self._guards = [part for part in parts if isinstance(part, Guarded)]
         self._started_us = time.time_ns() // 1000
+        self._operations = Operations(store, parts)
         self._by_name: dict[str, Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]] = {
             "status": self._status,
             "client": self._client,
@@ -72,9 +73,13 @@ class Actions:
             "release": self._release,
             "forget": self._forget,
             "move": self._move,
-            **Operations(store, parts).by_name,
+            **self._operations.by_name,
         }
         self._running: set[asyncio.Task[dict[str, Any]]] = set()
+
+    def close(self) -> None:
+        """Undo what lasts only as long as the server."""
+        self._operations.usual_log_level()
 
     async def run(self, request: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
         """Carry out a request and yield its result, that of `clients` in parts between which the event loop runs.

@@ -138,10 +138,13 @@ class Operations:
         if self._usual_level is None:
             self._usual_level = root.level
         root.setLevel(level.upper())
-        self._level_ends = asyncio.get_running_loop().call_later(duration_s, self._usual_log_level)
+        self._level_ends = asyncio.get_running_loop().call_later(duration_s, self.usual_log_level)
         return {"usual": logging.getLevelName(self._usual_level).lower(), "duration_s": duration_s}
 
-    def _usual_log_level(self) -> None:
+    def usual_log_level(self) -> None:
+        """Return to the level of the log that the server was started with."""
+        if self._level_ends is not None:
+            self._level_ends.cancel()
         if self._usual_level is not None:
             logging.getLogger().setLevel(self._usual_level)
         self._usual_level = self._level_ends = None

@@ -65,6 +65,7 @@ class ControlService:
             for task in self._open:
                 task.cancel()
             await asyncio.gather(*self._open, return_exceptions=True)
+            self._actions.close()
             with suppress(OSError):  # the next server removes it
                 os.unlink(CONTROL_NAME, dir_fd=self._folder)
         if self._folder >= 0:

@@ -1,3 +1,4 @@
+import logging
 import re
 import shlex
 import subprocess
@@ -25,6 +26,7 @@ HOSTILE = "pump'; touch gone; $(touch gone) `touch gone`\n\u202e"
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[MqttServer]:
     """A front with the control socket, and the log of events in which actions are recorded."""
+    usual = logging.getLogger().level
     with mqtt_server(tmp_path / "data") as running:
         figures = Figures(Collection(running.store, [running.front]), 3_600_000)
         service = ControlService(running.store, [running.front], figures.record_action)
@@ -35,6 +37,7 @@ def server(tmp_path: Path) -> Iterator[MqttServer]:
         finally:
             running.run(service.stop())
             running.run(figures.stop())
+        assert logging.getLogger().level == usual
 
 
 def recorded(console: Console) -> list[tuple[str, str, str | None]]:
@@ -155,8 +158,8 @@ def test_actions_of_the_server_say_what_they_do(server: MqttServer, tmp_path: Pa
         assert rolled["result"]["end_offset"] == 10
         assert console.post("actions", {"action": "scrub"})["result"] == {"damaged_segments": 0}
         assert console.post("actions", {"action": "reload"})["result"] == {"reloaded": 1}
-        body = {"action": "log_level", "level": "error", "duration_s": 1}
-        assert "for 1 s" in console.post("actions", body)["text"]
+        body = {"action": "log_level", "level": "error", "duration_s": 60}
+        assert "for 60 s" in console.post("actions", body)["text"]
         console.post("actions", {"action": "log_level"}, 400)
         console.post("actions", {"action": "roll"}, 400)
     with Console(tmp_path / "data") as console:
