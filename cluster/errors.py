@@ -16,7 +16,7 @@ class WatchEnded(ClusterError):
 
 
 class WrongCluster(ClusterError):
-    """There is no such cluster, or the data folder belongs to another one."""
+    """The cluster is not in etcd, or the data folder belongs to another one."""
 
 
 class ClusterExists(ClusterError):

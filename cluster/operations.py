@@ -1,12 +1,12 @@
 """What an operator does with a cluster in etcd: make it, make a log, look at it."""
 
 import secrets
-from collections.abc import Mapping
 from typing import NamedTuple
 
-from timestone_cluster.errors import ClusterExists, WrongCluster
-from timestone_cluster.etcd.client import Coordinator, KeyValue
+from timestone_cluster.errors import ClusterExists
+from timestone_cluster.etcd.client import Coordinator
 from timestone_cluster.etcd.keys import MOST_SHARDS, ClusterKeys, ClusterValue, NodeValue, check_log_name
+from timestone_cluster.etcd.registry import below, cluster_of
 from timestone_cluster.shard_record import MOST_REPLICAS, ShardRecord, node_of
 
 
@@ -56,17 +56,17 @@ async def make_cluster(etcd: Coordinator, keys: ClusterKeys, *, shards: int, rep
 async def make_log(etcd: Coordinator, keys: ClusterKeys, name: str) -> bool:
     """Make a log in all shards; return False if there is one. Raises InvalidName, WrongCluster, EtcdUnavailable."""
     check_log_name(name)
-    _cluster_of((await etcd.read(keys.cluster)).pairs, keys)
+    cluster_of((await etcd.read(keys.cluster)).pairs, keys)
     return (await etcd.put(keys.log(name), b'{"version": 1}', revision=0)).is_done
 
 
 async def cluster_status(etcd: Coordinator, keys: ClusterKeys) -> ClusterStatus:
     """Return what etcd has of a cluster. Raises WrongCluster, UndecodableValue, EtcdUnavailable."""
     pairs = (await etcd.read(keys.prefix)).pairs
-    cluster = _cluster_of(pairs, keys)
+    cluster = cluster_of(pairs, keys)
     runs: dict[str, int] = {}
     nodes: list[NodeStatus] = []
-    for node, pair in _below(pairs, keys.node("")):
+    for node, pair in sorted(below(pairs, keys.node("")).items()):
         value = NodeValue.decode(pair.value)
         nodes.append(NodeStatus(node, value.name, value.peer, pair.created))
         runs[node] = pair.created
@@ -82,18 +82,5 @@ async def cluster_status(etcd: Coordinator, keys: ClusterKeys) -> ClusterStatus:
         shards.append(
             ShardStatus(number, record.generation, record.leader, in_sync, record.replicas, is_led=is_led)
         )
-    logs = tuple(name for name, _ in _below(pairs, keys.log("")))
+    logs = tuple(sorted(below(pairs, keys.log(""))))
     return ClusterStatus(cluster, logs, tuple(nodes), tuple(shards))
-
-
-def _cluster_of(pairs: Mapping[str, KeyValue], keys: ClusterKeys) -> ClusterValue:
-    pair = pairs.get(keys.cluster)
-    if pair is None:
-        raise WrongCluster(
-            f"there is no cluster {keys.name!r} in etcd: make it with `timestone cluster init`"
-        )
-    return ClusterValue.decode(pair.value)
-
-
-def _below(pairs: Mapping[str, KeyValue], prefix: str) -> list[tuple[str, KeyValue]]:
-    return sorted((key[len(prefix) :], pair) for key, pair in pairs.items() if key.startswith(prefix))

@@ -23,7 +23,7 @@ def listening(
     settings: ListenerSettings, handlers: Sequence[Any], certificates: Callable[[], Any]
 ) -> tuple[Any, int]:
     """Return a server for clients, to be started, and its port. Raises OSError if the address cannot be used.
-    certificates: called for each connection; None there is no TLS."""
+    certificates: called for each connection; returns None without TLS."""
     host, port = parse_address(settings.listen, setting="listen")
     server = grpc.aio.server(
         options=[

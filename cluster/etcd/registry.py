@@ -5,18 +5,31 @@ resumed: the picture is read again first. So a node acts on no older view, also 
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
-from timestone_cluster.errors import EtcdUnavailable, UndecodableValue, WatchEnded
+from timestone_cluster.errors import EtcdUnavailable, UndecodableValue, WatchEnded, WrongCluster
 from timestone_cluster.etcd.client import Change, Coordinator, KeyValue, Outcome, Picture
-from timestone_cluster.etcd.keys import ClusterKeys, NodeValue
+from timestone_cluster.etcd.keys import ClusterKeys, ClusterValue, NodeValue
 
 LEASE_S = 3
 KEEP_ALIVE_S = 1.0
 _READ_S = 2.0
 _RETRY_S = 0.3
 _LOGGER = logging.getLogger("timestone.cluster")
+
+
+def cluster_of(pairs: Mapping[str, KeyValue], keys: ClusterKeys) -> ClusterValue:
+    """Return the cluster of keys that were read. Raises WrongCluster, UndecodableValue."""
+    pair = pairs.get(keys.cluster)
+    if pair is None:
+        raise WrongCluster(f"cluster {keys.name!r} is not in etcd: make it with `timestone cluster init`")
+    return ClusterValue.decode(pair.value)
+
+
+def below(pairs: Mapping[str, KeyValue], prefix: str) -> dict[str, KeyValue]:
+    """Return the keys with a prefix by the rest of their name."""
+    return {key[len(prefix) :]: pair for key, pair in pairs.items() if key.startswith(prefix)}
 
 
 class Registry:
@@ -33,8 +46,7 @@ class Registry:
 
     def below(self, folder: str) -> dict[str, KeyValue]:
         """Return the keys of a folder by the rest of their name."""
-        prefix = f"{self.keys.prefix}{folder}/"
-        return {key[len(prefix) :]: pair for key, pair in self.pairs.items() if key.startswith(prefix)}
+        return below(self.pairs, f"{self.keys.prefix}{folder}/")
 
     @property
     def runs(self) -> dict[str, int]:

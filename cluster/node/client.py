@@ -11,10 +11,10 @@ from timestone_cluster.errors import (
     AppendUnknown,
     ClusterError,
     UndecodableFrame,
-    WrongCluster,
 )
 from timestone_cluster.etcd.client import Coordinator
-from timestone_cluster.etcd.keys import ClusterKeys, ClusterValue, NodeValue
+from timestone_cluster.etcd.keys import ClusterKeys, NodeValue
+from timestone_cluster.etcd.registry import cluster_of
 from timestone_cluster.node.wire import Append, Appended, Hello, encoded, read_message
 from timestone_cluster.shard_record import ShardRecord, node_of
 
@@ -83,9 +83,7 @@ class ClusterClient:
 
     async def _connected(self, shard: int) -> "_Connection":
         pairs = (await self._etcd.read(self._keys.prefix)).pairs
-        cluster = pairs.get(self._keys.cluster)
-        if cluster is None:
-            raise WrongCluster(f"there is no cluster {self._keys.name!r} in etcd")
+        cluster = cluster_of(pairs, self._keys)
         record = pairs.get(self._keys.shard(shard))
         leader = ShardRecord.decode(record.value).leader if record is not None else None
         node = pairs.get(self._keys.node(node_of(leader))) if leader is not None else None
@@ -94,7 +92,7 @@ class ClusterClient:
         host, port = parse_address(NodeValue.decode(node.value).peer, setting="peer")
         async with asyncio.timeout(_DIAL_S):
             reader, writer = await asyncio.open_connection(host, port, ssl=self._context)
-        writer.writelines(encoded(Hello(ClusterValue.decode(cluster.value).id, "")))
+        writer.writelines(encoded(Hello(cluster.id, "")))
         return _Connection(reader, writer)
 
 

@@ -27,7 +27,7 @@ _CONNECTIONS = 1024
 """Most connections that a node accepts."""
 
 Item = Callable[[], Awaitable[list[bytes] | None]] | list[bytes]
-"""A message; or what makes the next one when it can be sent, and None when there is no more."""
+"""A message; or a function that returns the next message when it can be sent, and None after the last one."""
 
 
 class Link:
@@ -50,7 +50,7 @@ class Link:
         self.is_up = False
 
     def put(self, item: Item) -> None:
-        """Send a message after the others; dropped while there is no connection."""
+        """Send a message after the others; dropped without a connection."""
         if not self.is_up:
             return
         if len(self._items) >= _QUEUE_ITEMS:

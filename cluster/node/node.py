@@ -31,7 +31,7 @@ from timestone_cluster.errors import (
 )
 from timestone_cluster.etcd.client import Coordinator
 from timestone_cluster.etcd.keys import ClusterKeys, ClusterValue, NodeValue, check_log_name
-from timestone_cluster.etcd.registry import Registration, Registry
+from timestone_cluster.etcd.registry import Registration, Registry, cluster_of
 from timestone_cluster.frames import Frame
 from timestone_cluster.leader import Leader
 from timestone_cluster.node.links import Item, Link, Listener
@@ -114,12 +114,7 @@ class Node:
                 _LOGGER.warning("etcd does not answer: %s", error)
                 await asyncio.sleep(1)
                 continue
-            pair = picture.pairs.get(self._keys.cluster)
-            if pair is None:
-                raise WrongCluster(
-                    f"there is no cluster {self._keys.name!r} in etcd: make it with `timestone cluster init`"
-                )
-            return ClusterValue.decode(pair.value)
+            return cluster_of(picture.pairs, self._keys)
 
     async def stop(self) -> None:
         """Hand over what this node leads, for two seconds at most; then leave."""

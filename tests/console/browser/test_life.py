@@ -19,6 +19,10 @@ from tests.support.waiting import wait_for
 from timestone.config import LogConfig
 from timestone.view import view_store
 
+WORDS = (
+    "--data", "data", "--mqtt", "127.0.0.1:0", "--console", "127.0.0.1:0", "--ready-file", "ready.json",
+)  # fmt: skip
+
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.xdist_group("browser")]
 
 
@@ -81,17 +85,7 @@ def test_page_says_that_the_console_has_ended(tmp_path: Path, browser: Any) -> N
 
 
 def test_page_recovers_when_the_console_of_a_server_is_killed(tmp_path: Path, browser: Any) -> None:
-    words = (
-        "--data",
-        "data",
-        "--mqtt",
-        "127.0.0.1:0",
-        "--console",
-        "127.0.0.1:0",
-        "--ready-file",
-        "ready.json",
-    )
-    with Running("serve", *words, cwd=tmp_path) as running:
+    with Running("serve", *WORDS, cwd=tmp_path) as running:
         ready = running.wait_for_json(tmp_path / "ready.json")
         host, _, port = ready["fronts"]["mqtt"]["address"].rpartition(":")
         with PahoClient("stays", level=5) as client:
@@ -149,17 +143,7 @@ def test_login_is_asked_for_and_leads_back_to_the_page(tmp_path: Path, browser: 
     (tmp_path / "settings.toml").write_text(
         'console.users = { anna = "reader" }\n[mqtt]\npassword_file = "passwords"\n'
     )
-    words = (
-        "--data",
-        "data",
-        "--mqtt",
-        "127.0.0.1:0",
-        "--console",
-        "127.0.0.1:0",
-        "--ready-file",
-        "ready.json",
-    )
-    with Running("serve", *words, "--config", "settings.toml", cwd=tmp_path) as running:
+    with Running("serve", *WORDS, "--config", "settings.toml", cwd=tmp_path) as running:
         ready = running.wait_for_json(tmp_path / "ready.json")
         look = Browsing(browser, OfServer(f"http://{ready['console']}"), None)
         look.faults.allow("status 401", "status of 401")
