@@ -1,11 +1,13 @@
 """Fixtures and settings of every test: hypothesis, and an environment without accidental configuration."""
 
 import gc
+import logging
 import os
 import shutil
 import signal
 import sys
 import tempfile
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -119,3 +121,15 @@ def plain_environment() -> None:
             del os.environ[name]
     # Spark's launcher adds this to the options of every driver, of every test, page or program.
     os.environ["SPARK_SUBMIT_OPTS"] = QUICK_JAVA
+
+
+@pytest.fixture(autouse=True)
+def usual_log_levels() -> Iterator[None]:
+    """Fail the test that leaves another log level behind, not the later ones that then miss a line."""
+    loggers = [logging.getLogger(), logging.getLogger("timestone")]
+    before = [logger.level for logger in loggers]
+    yield
+    after = [logger.level for logger in loggers]
+    for logger, level in zip(loggers, before, strict=True):
+        logger.setLevel(level)
+    assert after == before, "the test left another log level behind"

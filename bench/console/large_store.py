@@ -3,6 +3,8 @@
 import json
 import logging
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +36,10 @@ def fill(path: Path, topics: int, samples: int) -> None:
     """Append a record to each of `topics` topics, and `samples` samples up to now as this server writes them. The store
     has to have a sample, which they are made from. Raises BenchmarkError."""
     template = _newest_sample(path)
-    logging.getLogger("timestone").setLevel(logging.ERROR)  # that the clock goes back is meant
     clock = _SetClock()
     began_us = time.time_ns() // 1000 - samples * STEP_US
     clock.at_us = began_us
-    with open_store(path, clock=clock, ack="written") as store:
+    with _no_warnings(), open_store(path, clock=clock, ack="written") as store:
         log = store.log(METRICS_LOG)
         for first in range(0, samples, _SAMPLE_STEP):
             clock.at_us = began_us + first * STEP_US
@@ -50,6 +51,18 @@ def fill(path: Path, topics: int, samples: int) -> None:
             numbers = range(first, min(first + _TOPIC_STEP, topics))
             names = [f"plant/hall-{n % 10}/line-{n // 10 % 100}/device-{n}" for n in numbers]
             log.append_many([b'{"t": %d}' % n for n in numbers], topics=names)
+
+
+@contextmanager
+def _no_warnings() -> Iterator[None]:
+    """Log errors only: that the clock goes back is meant."""
+    logger = logging.getLogger("timestone")
+    usual = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(usual)
 
 
 def _newest_sample(path: Path) -> dict[str, Any]:

@@ -64,8 +64,9 @@ Examples:
   timestone cluster status etcd://127.0.0.1:2379/plant
   timestone cluster status etcd://127.0.0.1:2379/plant --json | jq .shards
 
-Exit codes: 0 every shard has a leader, or the cluster has no log; 1 one has none;
-64 invalid arguments, or the cluster is not in etcd; 74 etcd does not answer.
+Exit codes: 0 every shard has a leader, or the cluster has no log; 1 a shard has
+none; 64 invalid arguments, or the cluster is not in etcd; 74 etcd does not
+answer.
 """
 _APPEND = """\
 Examples:
