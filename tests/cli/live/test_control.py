@@ -1,6 +1,7 @@
 """`timestone control` and `kick --end-session` as processes, beside a server with real clients."""
 
 import json
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from tests.cli.processes import timestone as command
 from tests.support.control_server import controlled_server
 from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_server import MqttServer
+from tests.support.waiting import wait_for
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +52,10 @@ def test_client_is_watched(folder: Path, server: MqttServer) -> None:
 
 def test_files_are_reloaded_and_the_level_of_the_log_changed(folder: Path, server: MqttServer) -> None:
     assert printed(folder, "control", "reload", "data") == "reloaded 1 part\n"
+    usual = logging.getLogger().level
     shown = printed(folder, "control", "log-level", "data", "error", "--for", "1s")
     assert shown.startswith("level error for 1 s, then ")
+    wait_for(lambda: logging.getLogger().level == usual)
 
 
 def test_session_of_an_absent_client_is_ended(folder: Path, server: MqttServer) -> None:

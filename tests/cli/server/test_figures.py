@@ -263,7 +263,8 @@ def test_a_sample_costs_as_much_with_many_clients_as_with_few(tmp_path: Path) ->
         finally:
             for client in clients:
                 client.close()
-    assert costs[0] == costs[1]
+    # The first flush or a late turn of the loop adds a row to a histogram; a call a client would add 98.
+    assert abs(costs[1] - costs[0]) < 20
 
 
 @pytest.mark.parametrize(
