@@ -3,11 +3,13 @@
 import gc
 import logging
 import os
+import re
 import shutil
 import signal
 import sys
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -49,6 +51,21 @@ def pytest_configure(config: pytest.Config) -> None:
     if shutil.disk_usage(MEMORY).free >= MEMORY_NEEDED:
         config.option.basetemp = folder = tempfile.mkdtemp(prefix="timestone-tests-", dir=MEMORY)
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+
+
+ONLY_NOTS = re.compile(r"not \w+( and not \w+)*")
+FILE_MARKS = re.compile(r"^pytestmark = (\[.*?\]|.*?)$", re.MULTILINE | re.DOTALL)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out a file whose mark excludes all its tests: importing it and making its tests takes every worker as long
+    as running the quick ones."""
+    wanted = config.option.markexpr
+    if collection_path.suffix != ".py" or not ONLY_NOTS.fullmatch(wanted):
+        return None
+    marks = FILE_MARKS.search(collection_path.read_text(encoding="utf-8"))
+    excluded = set(re.findall(r"not (\w+)", wanted))
+    return True if marks and excluded & set(re.findall(r"mark\.(\w+)", marks[1])) else None
 
 
 SPARK_LIMIT_S = 600

@@ -79,6 +79,7 @@ def test_hostile_texts_come_back_as_they_are_and_as_json(store: Path) -> None:
         assert clients == [one[:1000] for one in reversed(ATTACKS)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", [*ATTACKS[:-1], "\x00", "-1", "9" * 30, "NaN", "null", ""])
 def test_hostile_value_of_any_parameter_is_an_answer_or_a_problem(store: Path, value: str) -> None:
     with Console(store, login=False, anonymous=Role.READER) as console:

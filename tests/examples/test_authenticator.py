@@ -64,6 +64,7 @@ def installed(tmp_path: Path) -> Mapping[str, str]:
     return {"PYTHONPATH": f"{FOLDER}:{metadata.parent}"}
 
 
+@pytest.mark.slow
 def test_plug_in_is_asked_about_every_login(tmp_path: Path, url: str, installed: Mapping[str, str]) -> None:
     (tmp_path / "timestone.toml").write_text(
         'mqtt.listen = "127.0.0.1:0"\nmqtt.authenticators = ["web-service"]\n'

@@ -61,6 +61,7 @@ def test_fleet_names_the_device_that_failed() -> None:
         fleet.wait(120.0)
 
 
+@pytest.mark.slow
 def test_server_that_cannot_start_is_reported_with_its_last_line(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.write_text("not a directory")
@@ -98,6 +99,7 @@ def test_foreign_directory_is_not_changed(
     assert list(tmp_path.iterdir()) == [tmp_path / "data"]
 
 
+@pytest.mark.slow
 def test_server_without_compiled_kernels_reports_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,7 @@ from tests.support.flight_server import flight_server, options, ticket
 from tests.support.waiting import wait_for
 
 
+@pytest.mark.slow
 def test_reader_that_stops_reading_keeps_nothing_in_memory_and_continues_later(tmp_path: Path) -> None:
     with flight_server(tmp_path) as server, server.connect() as client, server.connect() as other:
         log = server.store.log("t")

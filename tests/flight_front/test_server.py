@@ -16,6 +16,7 @@ REFUSED = (fl.FlightError, pa.ArrowException)
 PATH = fl.FlightDescriptor.for_path("t")
 
 
+@pytest.mark.slow
 def test_second_server_on_a_port_is_refused(tmp_path: Path) -> None:
     with flight_server(tmp_path) as server, timestone.open(tmp_path / "other") as store:
         second = RunningFlight(store, FlightSettings(listen=server.address))
@@ -26,6 +27,7 @@ def test_second_server_on_a_port_is_refused(tmp_path: Path) -> None:
             second.end()
 
 
+@pytest.mark.slow
 def test_stop_ends_open_streams_and_keeps_what_was_answered(tmp_path: Path) -> None:
     with flight_server(tmp_path, user_stream_count=200) as server:
         client = server.connect()

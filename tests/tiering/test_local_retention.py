@@ -80,6 +80,7 @@ def test_local_segments_go_by_age_and_by_size_once_the_bucket_has_them(
         assert bases(log) == [0, 4, 8, 12, 16, 20]
 
 
+@pytest.mark.slow
 def test_nothing_goes_that_the_bucket_has_not_got(place: ExpiringStore, faulty: FaultyBucket) -> None:
     log = filled(place, local_retention_bytes=1)
     faulty.fail_at, faulty.stays_away = 1, True
@@ -95,6 +96,7 @@ def test_nothing_goes_that_the_bucket_has_not_got(place: ExpiringStore, faulty: 
         assert log.local_start_offset == end
 
 
+@pytest.mark.slow
 def test_a_manifest_of_an_earlier_process_lets_nothing_go_before_it_is_found_again(
     place: ExpiringStore, faulty: FaultyBucket
 ) -> None:

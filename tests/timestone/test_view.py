@@ -293,6 +293,7 @@ def test_view_ends_where_its_owner_does_after_a_power_loss_skipped_offsets(
         assert view.log("a").end_offset == end + 1
 
 
+@pytest.mark.slow
 def test_views_see_a_prefix_of_what_is_being_appended_and_never_a_torn_record(root: Path, log: Log) -> None:
     """Over rolls and seals: every look is a whole prefix, each longer than the last."""
     count = 1500

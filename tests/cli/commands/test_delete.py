@@ -38,6 +38,7 @@ def test_log_goes_and_what_it_was_is_said(data: Path, tmp_path: Path) -> None:
     assert not list(data.glob("telemetry*"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("typed", "left"), [("telemetry-0\n", 1), ("telemetry\n", 2), ("\4", 2)])
 def test_a_user_at_a_terminal_is_asked(data: Path, tmp_path: Path, typed: str, left: int) -> None:
     with OnTerminal([*COMMAND, "delete", "data", "telemetry"], tmp_path) as terminal:
@@ -95,6 +96,7 @@ def test_json_says_what_went_and_nothing_else(data: Path, tmp_path: Path) -> Non
     assert logs(data) == [("other", 0)]
 
 
+@pytest.mark.slow
 def test_the_question_is_not_part_of_the_result(data: Path, tmp_path: Path) -> None:
     script = f"exec {shlex.join([*COMMAND, 'delete', 'data', 'telemetry', '--json'])} > result"
     with OnTerminal(["sh", "-c", script], tmp_path) as terminal:

@@ -25,6 +25,7 @@ def test_address_is_waited_for_until_a_server_listens(tmp_path: Path) -> None:
             assert waiting.process.communicate() == (b"", b"")
 
 
+@pytest.mark.slow
 def test_ready_file_is_waited_for_while_its_process_lives(tmp_path: Path) -> None:
     ready = tmp_path / "ready.json"
     ready.write_text(json.dumps({"pid": _dead_pid()}))

@@ -133,6 +133,7 @@ def test_client_that_sends_nothing_or_half_a_line_is_disconnected(
         assert reply(silent) == reply(half) == {}
 
 
+@pytest.mark.slow
 def test_client_that_reads_nothing_is_disconnected_and_others_are_served(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,6 +209,7 @@ def test_socket_of_a_killed_server_is_replaced_by_the_next(tmp_path: Path) -> No
     assert not (tmp_path / "data" / "CONTROL").exists()
 
 
+@pytest.mark.slow
 def test_server_runs_without_a_control_socket_when_a_file_is_in_the_way(tmp_path: Path) -> None:
     timestone.open(tmp_path / "data").close()
     (tmp_path / "data" / "CONTROL").write_text("mine")

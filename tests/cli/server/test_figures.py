@@ -141,6 +141,7 @@ def test_mqtt_delivers_samples_and_events_to_who_asks_for_them_only(tmp_path: Pa
         running.stop()
 
 
+@pytest.mark.slow
 def test_without_an_interval_nothing_is_recorded(tmp_path: Path) -> None:
     running, address = serve(tmp_path, "--metrics-interval-ms", "0")
     with running:

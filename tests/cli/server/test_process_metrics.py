@@ -21,6 +21,7 @@ def test_the_figures_of_the_kernel_agree_with_those_of_the_standard_library() ->
     assert 0 < time.time() - float(str(found["process_start_time_seconds"])) < 86_400
 
 
+@pytest.mark.slow
 def test_a_blocked_event_loop_is_late_and_a_collection_is_timed() -> None:
     async def run() -> LoopWatch:
         watch = LoopWatch()

@@ -61,6 +61,7 @@ def test_etcd_with_certificates_is_reached_with_those_of_its_authority_only(tmp_
         asyncio.run(run(server.url))
 
 
+@pytest.mark.slow
 def test_node_with_certificates_takes_connections_with_those_of_its_authority_only(tmp_path: Path) -> None:
     good, foreign = (certificates(tmp_path / "pem", name) for name in ("good", "foreign"))
     mixed = Certificates(good.ca, foreign.certificate, foreign.key)

@@ -104,6 +104,7 @@ def test_configure_changes_a_log_and_says_what_retention_may_delete(
         assert [one[1] for one in recorded(console)] == ["begun", "done"]
 
 
+@pytest.mark.slow
 def test_messages_are_published_again_and_deleted_with_their_effect_in_numbers(
     server: MqttServer, tmp_path: Path
 ) -> None:

@@ -20,6 +20,7 @@ from timestone_console.api.openapi import openapi_document
 from timestone_console.api.routes import ROUTES
 from timestone_console.http import gate
 
+pytestmark = pytest.mark.slow
 EXAMPLES = int(os.environ.get("TIMESTONE_API_EXAMPLES", "3"))
 """Random requests a call, beside those at the bounds of its parameters."""
 DOCUMENT = json.loads(msgspec.json.encode(openapi_document(ROUTES, "1.2.3")))
@@ -37,11 +38,11 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
         yield console
 
 
+@pytest.mark.slow
 def test_document_is_valid() -> None:
     validate(DOCUMENT)
 
 
-@pytest.mark.slow
 @SCHEMA.exclude(path_regex="/(stream|logout)$").parametrize()
 @settings(max_examples=EXAMPLES)
 def test_call_answers_as_documented(case: schemathesis.Case[Any], console: Console) -> None:

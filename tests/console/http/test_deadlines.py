@@ -82,6 +82,7 @@ MALFORMED = [
 ]
 
 
+@pytest.mark.slow
 def test_malformed_request_is_refused_and_the_connection_closed(tmp_path: Path) -> None:
     with serving(tmp_path, idle_s=2) as address:
         for request in MALFORMED:

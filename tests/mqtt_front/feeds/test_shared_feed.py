@@ -221,6 +221,7 @@ def test_group_of_absent_sessions_keeps_new_messages(server: MqttServer, level: 
         assert drain(back, 30) == list(range(30))
 
 
+@pytest.mark.slow
 def test_delivery_uses_the_qos_of_the_member(server: MqttServer) -> None:
     with (
         member(server.address, "at-0", Request("$share/q/qos", 0)) as low,

@@ -68,6 +68,7 @@ def names(facts: Mapping[str, Any]) -> list[str]:
     return [span["name"] for span in facts["spans"]]
 
 
+@pytest.mark.slow
 def test_traces_are_as_few_as_asked_for(tmp_path: Path) -> None:
     for per_s in (0, 1):
         with mqtt_server(tmp_path / str(per_s), traces_per_s=per_s) as server:

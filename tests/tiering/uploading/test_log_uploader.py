@@ -54,6 +54,7 @@ def test_the_next_process_continues_where_the_newest_manifest_ends(
     ] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("carried_out", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("error", [Killed, BucketUnavailable])
 def test_upload_is_resumed_whichever_call_it_ended_at(

@@ -153,6 +153,7 @@ def test_another_user_cannot_read_any_file(place: Path) -> None:
         assert as_other_user(open_all, [GROUP]) == b"[]"
 
 
+@pytest.mark.slow
 @root_only
 def test_group_of_the_folder_reads_the_store_when_it_is_shared(place: Path) -> None:
     path = shared(place / "store", 0o2750)

@@ -40,6 +40,7 @@ def test_marks_are_removed_with_their_records() -> None:
     assert (len(marks), marks.appended_by_us(6)) == (1, 20)
 
 
+@pytest.mark.slow
 def test_age_is_never_too_high_and_at_most_a_thirty_second_part_too_low() -> None:
     seed = run_seed("age marks")
     rng = random.Random(seed)

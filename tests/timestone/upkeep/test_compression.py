@@ -311,6 +311,7 @@ def test_reads_of_a_segment_name_its_missing_dictionary(quick_directory: Path) -
 # Damage.
 
 
+@pytest.mark.slow
 def test_damage_to_one_frame_costs_the_records_in_it_and_no_other(quick_directory: Path) -> None:
     root = quick_directory / "store"
     with open_compressed(root, segment_entries=4000) as store:
@@ -423,6 +424,7 @@ def twins(tmp_path_factory: pytest.TempPathFactory) -> Any:
         yield raw.log("a"), zstd.log("a")
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_raw_and_compressed_give_the_same_reads(twins: tuple[Any, Any], data: st.DataObject) -> None:

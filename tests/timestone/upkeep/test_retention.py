@@ -571,6 +571,7 @@ def read_on(
         found.append(f"{type(log).__name__} {error!r}")
 
 
+@pytest.mark.slow
 def test_readers_of_any_process_see_no_gap_while_segments_are_deleted(quick_directory: Path) -> None:
     config = LogConfig(segment_entries=5, retention_bytes=20_000)
     with ExitStack() as stack:
