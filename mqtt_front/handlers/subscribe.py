@@ -307,7 +307,7 @@ def unsubscribe(broker: Server, link: ClientProtocol, packet: Unsubscribe) -> No
         broker.sessions.resized(session)
 
     def done() -> None:
-        session.drop_idle_feeds()
+        session.feeds.drop_idle()
         broker.delivery.start(session)
         broker.sessions.save(session, lambda: link.send(Unsuback(packet.packet_id, tuple(reasons))))
 

@@ -8,10 +8,9 @@ from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from mqtt_front.codec.packets import PacketType
-from mqtt_front.feeds.feed import Feed, FeedState, LogSource, OnWake, own_key
+from mqtt_front.feeds.feed import Feed, FeedState, LogSource, OnWake
+from mqtt_front.feeds.filter_feeds import FilterFeeds
 from mqtt_front.feeds.retained_feed import RetainedFeed
-from mqtt_front.feeds.shared_feed import SharedFeed
-from mqtt_front.feeds.stream_feed import StreamFeed
 from mqtt_front.feeds.subscription import Subscription
 from mqtt_front.protocol.packet_ids import PacketIds
 from mqtt_front.protocol.topic_aliases import OutgoingAliases
@@ -19,7 +18,6 @@ from mqtt_front.reasons import Reason
 from mqtt_front.security.rules import Permissions
 from mqtt_front.sessions.replay import Beginning
 from mqtt_front.sessions.session_use import SESSION_BYTES, subscription_bytes
-from mqtt_front.topics.filter_form import Kind
 
 
 def session_key(client_id: str, user: str | None) -> str:
@@ -76,7 +74,7 @@ class Session:
     """Session of one client. Event-loop thread only."""
 
     __slots__ = (
-        "_changed", "_changes", "_key_count", "_no_local_count", "_replays", "_together",
+        "_changed", "_changes", "_no_local_count", "_replays", "_together",
         "client", "client_id", "counted_bytes", "documented", "documented_subscriptions", "expiry_s", "feeds",
         "in_flight", "key",
         "no_local", "outstanding", "packet_ids", "permissions", "reads_server", "received", "released", "saving_count",
@@ -93,8 +91,7 @@ class Session:
         self.documented = False
         """Whether there may be a document of it on the disk."""
         self.subscriptions: dict[str, Subscription] = {}
-        self.feeds: dict[str, Feed] = {}
-        """Feeds by key: the name of the log, unless the feed serves one subscription only."""
+        self.feeds = FilterFeeds(self)
         self.packet_ids = PacketIds(last_packet_id)
         self.in_flight: dict[int, InFlight] = {}
         """Deliveries by packet id."""
@@ -129,7 +126,6 @@ class Session:
         """What it counts for the limit on bytes."""
         self.counted_bytes = 0
         """How much of that is counted by now. Kept by `Sessions`."""
-        self._key_count = 0
         self._replays: list[Feed] = []
         """Feeds with redeliveries since the client connected."""
 
@@ -158,50 +154,11 @@ class Session:
         old = self.subscriptions.get(topic_filter)
         since = {} if old is None else dict(old.since)
         for source in sources:
-            if subscription.form.kind is Kind.PLAIN:
-                self._share_feed(source, since)
-            else:
-                start = (starts or {}).get(source.log.name, Beginning(source.log.end_offset, False))
-                self._own_feed(subscription, source, start, since)
+            start = (starts or {}).get(source.log.name, Beginning(source.log.end_offset, False))
+            self.feeds.cover(subscription, source, since, start.offset, start.missed)
         self.subscriptions[topic_filter] = replace(subscription, since=since)
         self._note(topic_filter, old)
         return old is None
-
-    def _share_feed(self, source: LogSource, since: dict[str, int]) -> None:
-        """Create the feed of a log that all plain subscriptions share, if needed."""
-        name = source.log.name
-        if name not in self.feeds:
-            self.feeds[name] = Feed(self, source, source.log.end_offset)
-        elif name in since:
-            return
-        since[name] = source.log.end_offset
-
-    def _own_feed(
-        self, subscription: Subscription, source: LogSource, start: Beginning, since: dict[str, int]
-    ) -> None:
-        """Create the feed that only this subscription has, if needed."""
-        key = own_key(source, subscription.topic_filter)
-        if key in self.feeds and key in since:
-            return
-        if key in self.feeds:  # of an ended subscription with deliveries in flight
-            ended = self.feeds.pop(key)
-            ended.key = self._free_key("ended")
-            self.feeds[ended.key] = ended
-        since[key] = 0
-        feed: Feed
-        if subscription.form.shared:
-            feed = SharedFeed(self, source, subscription.topic_filter, start=start.offset)
-        else:
-            feed = StreamFeed(self, source, subscription.topic_filter, start.offset)
-            if start.missed:
-                feed.lost(start.offset)
-        self.feeds[key] = feed
-
-    def _free_key(self, kind: str) -> str:
-        while (key := f"{kind}/{self._key_count}") in self.feeds:
-            self._key_count += 1
-        self._key_count += 1
-        return key
 
     def unsubscribe(self, topic_filter: str) -> bool:
         """End a subscription. Return False if there was none. Deliveries in flight continue."""
@@ -214,7 +171,7 @@ class Session:
     def deliver_retained(self, topic_filters: Iterable[str]) -> None:
         """Send the retained messages of some topic filters, each once. Replacements from now on are delivered live,
         so no message is missed in between and no old one follows a newer one."""
-        self.drop_idle_feeds()
+        self.feeds.drop_idle()
         by_feed: dict[str, dict[str, Subscription | None]] = {}
         for topic_filter in topic_filters:
             subscription = self.subscriptions[topic_filter]
@@ -229,7 +186,7 @@ class Session:
                         feed.change(dict.fromkeys(again))
             if source.retained.catch_up() and not source.retained.may_match(wanted):
                 continue
-            key = self._free_key("retained")
+            key = self.feeds.free_key("retained")
             feed = RetainedFeed(self, source, key, wanted, until=source.log.end_offset)
             feed.change(wanted)
             self.feeds[key] = feed
@@ -280,7 +237,7 @@ class Session:
         """Attach a client: every feed continues at its committed offset. Return by log the number of offsets deleted
         by retention since. Arguments as for `Feed.attach`."""
         self.outstanding = len(self.released)
-        self.drop_idle_feeds()
+        self.feeds.drop_idle()
         gaps: dict[str, int] = {}
         resends: dict[Feed, dict[int, tuple[int, int]]] = {}
         for packet_id, entry in self.in_flight.items():
@@ -299,11 +256,6 @@ class Session:
         for feed in self.feeds.values():
             feed.detach()
         self.outstanding = 0
-
-    def drop_idle_feeds(self) -> None:
-        """Drop the feeds that no subscription needs any more."""
-        for name in [name for name, feed in self.feeds.items() if feed.idle]:
-            self.feeds.pop(name).detach()
 
     def accepted(self, packet_ids: Iterable[int]) -> list[int]:
         """Handle PUBREC: the client has these deliveries and keeps their ids until PUBCOMP. Return the ids to

@@ -63,10 +63,10 @@ def test_acknowledgements_are_accepted_in_any_order_and_twice(session: Session) 
 def test_deliveries_in_flight_outlive_their_subscription(session: Session) -> None:
     ids = fly(session, 10)
     assert session.unsubscribe("a")
-    session.drop_idle_feeds()
+    session.feeds.drop_idle()
     assert session.committed == {"mqtt": 10}
     session.acknowledged(ids)
-    session.drop_idle_feeds()
+    session.feeds.drop_idle()
     assert session.feeds == {}
     assert not session.unsubscribe("a")
 
