@@ -40,7 +40,7 @@ from ..working_directory import working_directory
 from .comparison import Comparison, build_comparison, take_turns
 from .presets import PRESETS
 from .scenario import PAIRED, Outcome, Scenario
-from .servers import null_server, timestone_server
+from .servers import null_servers, timestone_server
 from .table import print_comparisons
 from .target import Target
 
@@ -212,8 +212,12 @@ def _measure(
 ) -> dict[str, list[Outcome]]:
     """Measure the scenario on servers started for it."""
     try:
-        with working_directory(parent) as directory, servers(directory) as targets, null_server() as null:
-            return take_turns(scenario, [*targets, null], repeat, progress)
+        with (
+            working_directory(parent) as directory,
+            servers(directory) as targets,
+            null_servers(directory) as bounds,
+        ):
+            return take_turns(scenario, [*targets, *bounds], repeat, progress)
     except (ConnectionError, TimeoutError) as error:
         raise BenchmarkError(str(error)) from error
 

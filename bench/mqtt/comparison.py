@@ -6,7 +6,7 @@ from typing import Any
 
 from ..measurement import Spread
 from .scenario import Outcome, Scenario, run_scenario
-from .target import NULL_SERVER, Target
+from .target import NULL_SERVER, NULL_SERVERS, Target
 
 _BUSY = 0.9
 _NEAR_CEILING = 0.5
@@ -69,7 +69,7 @@ def can_run(scenario: Scenario, target: Target) -> bool:
     """Return whether the target supports the scenario. The native protocol of NATS has no QoS 1; the null server keeps
     no sessions and does not distinguish a flood from the measured messages."""
     if scenario.name in ("session-unload", "back-pressure"):
-        return target.scheme == "mqtt" and target.name != NULL_SERVER
+        return target.scheme == "mqtt" and target.name not in NULL_SERVERS
     return target.scheme == "mqtt" or not scenario.qos or scenario.name == "connection"
 
 
@@ -103,11 +103,11 @@ def _warnings(rows: Sequence[ServerRow]) -> list[str]:
     found = [
         f"{row.name}: {', '.join(f'{count:,} {fault}' for fault, count in row.faults.items())}"
         for row in rows
-        if row.faults and row.name != NULL_SERVER
+        if row.faults and row.name not in NULL_SERVERS
     ]
     ceiling = next((row.figures["per_s"].median for row in rows if row.name == NULL_SERVER), None)
     for row in rows:
-        if row.name == NULL_SERVER:
+        if row.name in NULL_SERVERS:
             continue
         busy, rate = row.figures["generator_busy"].median, row.figures["per_s"].median
         if busy > _BUSY and row.figures.get("server_busy", row.figures["per_s"]).median < _BUSY:

@@ -1,17 +1,23 @@
-"""A server that does nothing: it counts and copies bytes, so its figures are the maximum of the load generator.
+"""A server that does nothing: it counts and copies bytes, so its figures are the maximum of the load generator. With a
+directory it writes the messages and 32 bytes of index for each to two files there before it passes them on: then its
+figures are the bound of a log in Python.
 
-`python -m timestone_bench.mqtt.null_server` prints its port and serves until its standard input ends.
+`python -m timestone_bench.mqtt.null_server [DIRECTORY]` prints its port and serves until its standard input ends.
 """
 
+import os
 import select
 import socket
 import sys
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from .load.client_protocols import PACKET_IDS
 
 _RECEIVE_BYTES = 256 * 1024
 _ACKS = b"".join(b"\x40\x02" + number.to_bytes(2, "big") for number in range(1, PACKET_IDS + 1))
+_ENTRY_BYTES = 32
+"""Entry of the index of a segment."""
 _END = b"\xff\xffend"
 
 
@@ -31,7 +37,13 @@ class _Client:
 class NullServer:
     """Parses the first message of each client and assumes that all others are as long."""
 
-    def __init__(self) -> None:
+    def __init__(self, directory: Path | None = None) -> None:
+        self._files = []
+        if directory is not None:
+            self._files = [
+                os.open(directory / name, os.O_CREAT | os.O_WRONLY) for name in ("records", "index")
+            ]
+        self._ends = [0, 0]
         self._listening = socket.create_server(("127.0.0.1", 0), backlog=1024)
         self.port: int = self._listening.getsockname()[1]
         self._poller = select.epoll()
@@ -111,6 +123,8 @@ class NullServer:
             data = data[: data.rfind(b"bench-end/") - 4]
         whole = len(data) - len(data) % client.size
         client.waiting = data[whole:]
+        if self._files:
+            self._write(data[:whole], bytes(whole // client.size * _ENTRY_BYTES))
         for listener in client.listeners:
             if listener.fileno() >= 0:
                 listener.sendall(memoryview(data)[:whole])
@@ -121,6 +135,10 @@ class NullServer:
             client.channel.sendall(acks + _ACKS[: count * 4 - len(acks)])
         if ended:
             client.channel.sendall(b"\x40\x02\xff\xff")
+
+    def _write(self, *parts: bytes) -> None:
+        for number, part in enumerate(parts):
+            self._ends[number] += os.pwrite(self._files[number], part, self._ends[number])
 
 
 def _first_packet(data: bytes) -> bytes:
@@ -133,7 +151,7 @@ def _first_packet(data: bytes) -> bytes:
 
 def main() -> None:
     """Serve until standard input ends."""
-    server = NullServer()
+    server = NullServer(Path(sys.argv[1]) if len(sys.argv) > 1 else None)
     print(server.port, flush=True)
     server.serve(sys.stdin.fileno())
 

@@ -8,15 +8,15 @@ from matplotlib.figure import Figure
 
 from ..environment import Environment
 from .comparison import Comparison
-from .target import NULL_SERVER
+from .target import NULL_SERVERS
 
 _OURS, _THEIRS = "#1f6f8b", "#b8c4d0"
 
 
 def write_plot(environment: Environment, comparisons: Sequence[Comparison], path: Path) -> None:
-    """Write the picture; the suffix of `path` decides the format. The null server is left out, because it would dwarf
-    the rest."""
-    heights = [sum(row.name != NULL_SERVER for row in one.rows) + 1.4 for one in comparisons]
+    """Write the picture; the suffix of `path` decides the format. The null servers are left out, which would dwarf the
+    rest."""
+    heights = [sum(row.name not in NULL_SERVERS for row in one.rows) + 1.4 for one in comparisons]
     figure = Figure(figsize=(9, 0.9 + 0.34 * sum(heights)), layout="constrained")
     panels = figure.subplots(len(comparisons), 1, height_ratios=heights, squeeze=False)
     for axes, comparison in zip(panels[:, 0], comparisons, strict=True):
@@ -31,7 +31,7 @@ def write_plot(environment: Environment, comparisons: Sequence[Comparison], path
 
 
 def _draw(axes: Axes, comparison: Comparison) -> None:
-    rows = [row for row in comparison.rows if row.name != NULL_SERVER]
+    rows = [row for row in comparison.rows if row.name not in NULL_SERVERS]
     key, unit, factor = _headline(comparison)
     for place, row in enumerate(rows):
         spread = row.figures[key]

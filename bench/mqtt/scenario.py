@@ -18,7 +18,7 @@ from .load.histogram import Histogram
 from .load.job import Job, Report
 from .load.ping_pong import PingPongJob
 from .shared_progress import SharedProgress
-from .target import NULL_SERVER, Target
+from .target import NULL_SERVERS, Target
 from .worker_pool import WorkerPool
 
 _UNLOAD_PUBLISHERS = 10
@@ -234,7 +234,7 @@ def _connection(scenario: Scenario, target: Target) -> Outcome:
         idle_used_s = _difference(target.cpu_s(), idle_from_s)
         grown = _difference(target.rss_bytes(), rss)
         # The null server knows one topic a client.
-        woken = pool.ask("0" if target.name == NULL_SERVER else str(_WOKEN))[0]
+        woken = pool.ask("0" if target.name in NULL_SERVERS else str(_WOKEN))[0]
     elapsed_s = (report["ended_ns"] - report["started_ns"]) / 1e9
     latency, wake = Histogram.from_json(report["latency"]), Histogram.from_json(woken["latency"])
     figures = {"per_s": report["connected"] / elapsed_s, "generator_busy": report["cpu_s"] / elapsed_s}

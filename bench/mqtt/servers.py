@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import BenchmarkError
-from .target import NULL_SERVER, Target
+from .target import NULL_SERVER, WRITING_NULL_SERVER, Target
 
 _READY_S = 20.0
 _STOP_S = 20.0
@@ -33,15 +33,22 @@ def timestone_server(directory: Path, name: str, ack: str, *options: str) -> Ite
 
 
 @contextmanager
-def null_server() -> Iterator[Target]:
-    """The server that does nothing."""
-    with subprocess.Popen(
-        [sys.executable, "-m", f"{__package__}.null_server"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as process:
+def null_servers(directory: Path) -> Iterator[list[Target]]:
+    """The server that does nothing, and the one that also writes."""
+    with null_server() as idle, null_server(directory) as writing:
+        yield [idle, writing]
+
+
+@contextmanager
+def null_server(directory: Path | None = None) -> Iterator[Target]:
+    """The server that does nothing, or with a directory only writes two files there."""
+    command = [sys.executable, "-m", f"{__package__}.null_server", *([str(directory)] if directory else [])]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stdin is not None
         port = int(process.stdout.readline())
         try:
-            yield Target(NULL_SERVER, "mqtt", "127.0.0.1", port, process.pid)
+            name = WRITING_NULL_SERVER if directory else NULL_SERVER
+            yield Target(name, "mqtt", "127.0.0.1", port, process.pid)
         finally:
             process.stdin.close()
 

@@ -10,7 +10,7 @@ from timestone_cli.output.text import print_text
 
 from ..environment import Environment
 from .comparison import Comparison, ServerRow
-from .target import NULL_SERVER
+from .target import NULL_SERVERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ def _print(comparison: Comparison) -> None:
     print()
     print_tables(lambda console: print_split(console, _table(comparison), attached=("ratio",)))
     print()
-    if not any(row.faults for row in comparison.rows if row.name != NULL_SERVER):
+    if not any(row.faults for row in comparison.rows if row.name not in NULL_SERVERS):
         print_text("Nothing was lost, came twice or out of order.")
     for warning in comparison.warnings:
         print_text(f"warning: {warning}")
@@ -122,7 +122,7 @@ def _table(comparison: Comparison) -> Table:
         )
         if any(column.figure in row.figures for row in rows)
     ]
-    compared = any(row.ratios for row in rows if row.name != NULL_SERVER)
+    compared = any(row.ratios for row in rows if row.name not in NULL_SERVERS)
     for column in shown:
         table.add_column(column.heading, justify="right", no_wrap=True)
         if column.ratio and compared:
@@ -131,7 +131,7 @@ def _table(comparison: Comparison) -> Table:
         table.add_row(
             row.name,
             *(cell for column in shown for cell in _cells(column, row, compared)),
-            style="dim" if row.name == NULL_SERVER else "",
+            style="dim" if row.name in NULL_SERVERS else "",
         )
     return table
 
@@ -142,5 +142,5 @@ def _cells(column: Column, row: ServerRow, compared: bool) -> list[str]:
     if figure and column.range:
         cells[0] += f" ({column.show(figure.low)}–{column.show(figure.high)})"
     if column.ratio and compared:
-        cells.append(f"{ratio.median:.2f}" if ratio and row.name != NULL_SERVER else "")
+        cells.append(f"{ratio.median:.2f}" if ratio and row.name not in NULL_SERVERS else "")
     return cells

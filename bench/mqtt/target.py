@@ -9,6 +9,9 @@ from .load.client_protocols import CLIENT_PROTOCOLS
 
 NULL_SERVER = "null server"
 """The name of the server that does nothing."""
+WRITING_NULL_SERVER = "null server, writes"
+"""The name of the one that only writes what it passes on to two files, as a log does."""
+NULL_SERVERS = (NULL_SERVER, WRITING_NULL_SERVER)
 _SPEC = re.compile(
     r"(?:(?P<name>[\w. -]+)=)?(?:(?P<scheme>\w+)://)?(?P<host>[^\s:=]+):(?P<port>\d+)(?:,(?P<pid>\d+))?"
 )
