@@ -855,6 +855,8 @@ cdef class PreparedSegment:
     cdef object written(self, Columns write_batch, int64_t timestamp_us):
         cdef int64_t count = write_batch.count, size_bytes = write_batch.size_bytes
         cdef Target target
+        if write_batch.stored is None:
+            raise ValueError("invalid write batch: expected its records, got none")
         target.index_position = INDEX_HEADER_BYTES + self.count * ENTRY_BYTES
         if (
             target.index_position + count * ENTRY_BYTES > self._reserved

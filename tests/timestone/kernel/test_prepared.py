@@ -166,3 +166,9 @@ def test_files_that_are_not_plain_see_their_own_calls(tmp_path: Path) -> None:
 def test_module_of_the_kernel_has_both() -> None:
     assert isinstance(TWINS[-1], ModuleType)
     assert loops.PreparedLog is TWINS[-1].PreparedLog
+
+
+@pytest.mark.parametrize("twin", TWINS, ids=lambda twin: twin.__name__)
+def test_batch_that_was_never_filled_is_an_error(twin: Any, tmp_path: Path) -> None:
+    with pytest.raises((ValueError, AttributeError)):
+        made(twin, tmp_path / "log")._writer.write_prepared(twin.Columns(), 1)
