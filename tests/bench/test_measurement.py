@@ -1,3 +1,4 @@
+import gc
 import time
 
 from timestone_bench.measurement import Spread, Stopwatch, measure
@@ -18,6 +19,13 @@ def test_each_call_is_timed_and_the_sync_comes_on_top() -> None:
     assert found.synced_s is not None
     assert found.synced_s >= found.elapsed_s + 0.01
     assert found.cpu_s < found.elapsed_s, "sleeping is no processor time"
+
+
+def test_what_a_program_has_frozen_stays_frozen() -> None:
+    gc.freeze()  # as the tests have, too
+    frozen = gc.get_freeze_count()
+    measure([lambda: None], records=1, size_bytes=1)
+    assert gc.get_freeze_count() >= frozen > 0
 
 
 def test_reads_have_nothing_to_sync() -> None:
