@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from flight_front.calls import Call
 from flight_front.errors import CallRefused, Code, InvalidRequest
-from flight_front.records.queries import COMMAND_BYTES_MAX
+from flight_front.staging import discard, post
 from timestone.config import with_settings
 from timestone.disk.json_document import integer, json_object
 from timestone.errors import UnknownLog
@@ -16,6 +16,8 @@ from timestone.store import Store
 from timestone_access.rights import Right
 
 Values = dict[str, Any]
+_BODY_BYTES_MAX = 1024 * 1024
+"""A posting names each of its parts."""
 
 
 class Action(NamedTuple):
@@ -32,8 +34,8 @@ def run_action(store: Store, call: Call, kind: str, body: bytes) -> Mapping[str,
         raise CallRefused(
             Code.UNIMPLEMENTED, f"unknown action {kind!r:.60}: expected one of {', '.join(ACTIONS)}"
         )
-    if len(body) > COMMAND_BYTES_MAX:
-        raise InvalidRequest(f"invalid body: expected at most {COMMAND_BYTES_MAX} bytes, got {len(body)}")
+    if len(body) > _BODY_BYTES_MAX:
+        raise InvalidRequest(f"invalid body: expected at most {_BODY_BYTES_MAX} bytes, got {len(body)}")
     try:
         return action.run(store, call, json_object(body or b"{}"))
     except UnknownLog:
@@ -118,6 +120,17 @@ def _sync(store: Store, call: Call, values: Values) -> Mapping[str, Any]:
     return {"synced": _log(store, call, values, Right.WRITE).sync()}
 
 
+def _post(store: Store, call: Call, values: Values) -> Mapping[str, Any]:
+    log = _log(store, call, values, Right.WRITE)
+    post(store, call, log, values)
+    return {"posted": values["number"]}
+
+
+def _discard(store: Store, call: Call, values: Values) -> Mapping[str, Any]:
+    discard(store, call, _log(store, call, values, Right.WRITE), values)
+    return {}
+
+
 def _health(store: Store, call: Call, values: Values) -> Mapping[str, Any]:
     logs = [store.log(*each, create=False) for each in store.log_names()]
     failed = [log.folder.name for log in logs if log.failure and call.rights.may(Right.READ, log.name)]
@@ -141,5 +154,14 @@ ACTIONS: Mapping[str, Action] = {
         '{"log": name, "reader": name, "offset": next, "metadata": text}: where a reader continues',
     ),
     "sync": Action(_sync, '{"log": name}: make everything written durable, and return the offset'),
+    "post": Action(
+        _post,
+        '{"log": name, "producer": name, "number": n, "parts": [name]}: append staged parts, once for each number',
+    ),
+    "discard": Action(
+        _discard,
+        '{"log": name, "parts": [name], "group": name, "producer": name}: remove staged parts, all of a group, or what '
+        "is kept about a producer that will not post again",
+    ),
     "health": Action(_health, "{}: whether every log takes appends"),
 }

@@ -1,10 +1,23 @@
 """Messages of a client in a stream, read one at a time, with a limit of how long the client may be silent."""
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 from flight_front.calls import Calls
 from flight_front.errors import CallRefused, Code, InvalidRequest
+
+HALF_CLOSE_S = 2.0
+"""How long a login that is answered waits for the client to end its side. Some clients wait for the server first."""
+
+
+async def half_closed(context: Any) -> None:
+    """Return when the client has ended its side of a login, or after a while. A client that finds the call ended when
+    it ends its side takes that for the error: pyarrow raises an internal one in the place of the status."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(HALF_CLOSE_S):
+            while isinstance(await context.read(), bytes):
+                pass
 
 
 class ClientMessages:

@@ -1,4 +1,5 @@
-"""DoPut: batches of a client become appends, and each is answered when its ack level is reached, in order."""
+"""DoPut: batches of a client become appends, or staged parts, and each is answered when its ack level is reached, in
+order."""
 
 import asyncio
 import json
@@ -19,6 +20,7 @@ from flight_front.records.flight_data import (
 from flight_front.records.intake import check_columns, frame, write_batch
 from flight_front.records.queries import Query
 from flight_front.settings import FlightSettings
+from flight_front.staging import check_staged, stage
 from timestone.commit.submission import Submission
 from timestone.config import Ack
 from timestone.disk.json_document import integer, json_object
@@ -28,6 +30,8 @@ from timestone.spool.format import PostingId
 from timestone.store import Store
 from timestone.writing.write_batch import WriteBatch
 
+Done = range | str | None
+"""What became of a batch: its offsets, the name of a staged part, or None if it was appended before."""
 _RETRY_S = 0.01
 """Pause before a batch is submitted again to a log whose queue is full."""
 
@@ -81,12 +85,15 @@ class Put:
         self._ack = _ack(query, settings.ack or store.config.ack)
         self._budgets = (Budget(settings.client_submitted_bytes), total)
         self._held_bytes = 0
-        self._answers: asyncio.Queue[tuple[int, int, asyncio.Future[range | None]] | None] = asyncio.Queue()
+        self._answers: asyncio.Queue[tuple[int, int, asyncio.Future[Done]] | None] = asyncio.Queue()
 
     async def run(self, schema: pa.Schema) -> None:
         """Append all that the client sends, and return when everything is answered. Raises CallRefused, and the errors
         of the engine."""
-        check_columns(schema)
+        if self._query.stage is None:
+            check_columns(schema)
+        else:
+            check_staged(schema)
         taking, answering = asyncio.ensure_future(self._take(schema)), asyncio.ensure_future(self._answer())
         try:
             await asyncio.wait((taking, answering), return_when=asyncio.FIRST_COMPLETED)
@@ -112,17 +119,19 @@ class Put:
             for budget in self._budgets:
                 await budget.take(size_bytes)
             self._held_bytes += size_bytes
-            if self._query.producer is None:
+            if self._query.stage is not None:
+                answer = await self._stage(data, schema, self._query.stage)
+            elif self._query.producer is None:
                 answer = await self._append(data, schema)
             else:
                 answer = await self._append_once(data, schema, self._query.producer, number)
             self._answers.put_nowait((number, size_bytes, answer))
             number += 1
 
-    async def _append(self, data: FlightData, schema: pa.Schema) -> asyncio.Future[range | None]:
+    async def _append(self, data: FlightData, schema: pa.Schema) -> asyncio.Future[Done]:
         """Submit a batch, and return its offsets to come."""
         loop = asyncio.get_running_loop()
-        offsets: asyncio.Future[range | None] = loop.create_future()
+        offsets: asyncio.Future[Done] = loop.create_future()
         batch = await self._calls.in_thread(self._write_batch, data, schema)
 
         def done(submission: Submission) -> None:
@@ -149,16 +158,22 @@ class Put:
 
     async def _append_once(
         self, data: FlightData, schema: pa.Schema, producer: str, number: int
-    ) -> asyncio.Future[range | None]:
-        """Append a batch of a producer; the result is None if it was appended before."""
+    ) -> asyncio.Future[Done]:
+        """Append a batch of a producer."""
         posting = PostingId(self._log.name, self._log.partition, producer, _number(data.metadata, number))
 
         def append() -> range | None:
             return self._store.inbox.append_once(posting, frame(decoded_batch(data, schema)))
 
-        offsets: asyncio.Future[range | None] = asyncio.get_running_loop().create_future()
-        offsets.set_result(await self._calls.in_thread(append))
-        return offsets
+        return _done(await self._calls.in_thread(append))
+
+    async def _stage(self, data: FlightData, schema: pa.Schema, group: str) -> asyncio.Future[Done]:
+        """Keep a part for a later posting."""
+        return _done(
+            await self._calls.in_thread(
+                lambda: stage(self._store, self._call, group, decoded_batch(data, schema))
+            )
+        )
 
     async def _answer(self) -> None:
         """Send the answers in order, until the end of the queue or an append that failed."""
@@ -169,19 +184,27 @@ class Put:
             finally:
                 self._give(size_bytes)
             answer: dict[str, Any] = {"batch": number}
-            if found is None:
+            if isinstance(found, str):
+                answer["part"] = found
+            elif found is None:
                 answer["duplicate"] = True
             else:
                 answer |= {"first": found.start, "end": found.stop}
                 self._calls.counts.records_appended += len(found)
-            ack = Ack.SYNCED if self._query.producer is not None else self._ack
-            answer["ack"] = ack.value
+            at_once = self._query.producer is None and self._query.stage is None
+            answer["ack"] = (self._ack if at_once else Ack.SYNCED).value
             await self._call.write(encoded_put_result(json.dumps(answer).encode()))
 
     def _give(self, size_bytes: int) -> None:
         self._held_bytes -= size_bytes
         for budget in self._budgets:
             budget.give(size_bytes)
+
+
+def _done(result: Done) -> asyncio.Future[Done]:
+    found: asyncio.Future[Done] = asyncio.get_running_loop().create_future()
+    found.set_result(result)
+    return found
 
 
 def first_batch(message: bytes) -> tuple[bytes, pa.Schema]:

@@ -1,6 +1,9 @@
 """Reading: ranges of offsets as endpoints, and records as messages of a stream. Nothing here waits for new records."""
 
+import json
 from datetime import datetime
+from itertools import pairwise
+from typing import Any
 
 import pyarrow.flight as fl
 
@@ -52,18 +55,59 @@ def flight_info(log: Log, query: Query, descriptor: bytes) -> bytes:
         sizes = [size for size, bound in zip(sizes, bounds, strict=False) if bound in having]
     step = -(-len(sizes) // _ENDPOINTS_MAX) or 1
     groups = [sizes[at : at + step] for at in range(0, len(sizes), step)]
-    tickets = [query.between(group[0][0], group[-1][1]).ticket() for group in groups]
-    known = query.topics is None and not log.config.compact and not log.lost_offsets(first, end)
-    count = sum(stop - base for base, stop, _ in sizes) if known else -1
+    endpoints = [
+        fl.FlightEndpoint(
+            query.between(group[0][0], group[-1][1]).ticket(),
+            [],
+            app_metadata=json.dumps({"size_bytes": sum(size for *_, size in group)}),
+        )
+        for group in groups
+    ]
+    lost = log.lost_offsets(first, end)
+    known = query.topics is None and not log.config.compact and not lost
     info = fl.FlightInfo(
         query.schema,
         fl.FlightDescriptor.deserialize(descriptor),
-        [fl.FlightEndpoint(ticket, []) for ticket in tickets],
-        count,
+        endpoints,
+        sum(stop - base for base, stop, _ in sizes) if known else -1,
         sum(size for *_, size in sizes),
+        app_metadata=json.dumps({**_facts(log), "lost": lost}),
     )
     serialized: bytes = info.serialize()
     return serialized
+
+
+def listed_flight(log: Log) -> bytes:
+    """Return the FlightInfo of a log in a list: all of it as one endpoint."""
+    query, first, end = Query(log.name, log.partition), log.start_offset, log.synced_offset
+    info = fl.FlightInfo(
+        query.schema,
+        fl.FlightDescriptor.for_path(log.name, str(log.partition)),
+        [fl.FlightEndpoint(query.between(first, end).ticket(), [])],
+        end - first,
+        -1,
+        app_metadata=json.dumps(_facts(log)),
+    )
+    serialized: bytes = info.serialize()
+    return serialized
+
+
+def _facts(log: Log) -> dict[str, Any]:
+    """Return what a client needs to plan reads and to notice another log under a known name. gaps: offsets that a power
+    loss skipped."""
+    bounds = log.segment_bounds()
+    holes = [(end, base) for (_, end), (base, _) in pairwise(bounds) if base > end + 1]
+    return {
+        "log": log.name,
+        "partition": log.partition,
+        "id": f"{log.id:016x}",
+        "epoch": log.epoch,
+        "start": log.start_offset,
+        "synced": log.synced_offset,
+        "end": log.end_offset,
+        "gaps": [hole for hole in holes if log.gap_at(hole[0] + 1) is not None],
+        "record_bytes": log.config.record_bytes,
+    }
 
 
 class RecordStream:

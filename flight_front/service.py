@@ -13,7 +13,6 @@ Flight SQL is not served: there is no SQL engine here."""
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from logging import Logger
 from typing import Any
 
@@ -27,9 +26,9 @@ from flight_front.errors import CallRefused, ClientGone, Code, InvalidRequest, r
 from flight_front.exchange import Exchange
 from flight_front.following import Follower
 from flight_front.gateway.wire import READ, SERVICE, ForwardedContext, Span, decoded_progress, encoded
-from flight_front.messages import ClientMessages
+from flight_front.messages import ClientMessages, half_closed
 from flight_front.putting import Budget, Put, first_batch
-from flight_front.reading import RecordStream, flight_info, offsets_of
+from flight_front.reading import RecordStream, flight_info, listed_flight, offsets_of
 from flight_front.records.flight_data import decoded, encoded_action_type, encoded_schema
 from flight_front.records.queries import Query, query_of_descriptor, query_of_ticket
 from flight_front.settings import FlightSettings
@@ -38,8 +37,6 @@ from timestone.store import Store
 from timestone_access.rights import Right
 
 Method = Callable[[Call, Any], Awaitable[None]]
-_HALF_CLOSE_S = 2.0
-"""How long a login that is answered waits for the client to end its side. Some clients wait for the server first."""
 
 
 class FlightService:
@@ -112,6 +109,8 @@ class FlightService:
                     self._log.exception("internal error in %s", name)
                     ended = CallRefused(Code.INTERNAL, "internal error; the log of the server has it")
             self._calls.counts.failed[ended.code.name] += 1
+            if name == "Handshake" and not self._is_behind_gateway:  # the gateway waits, too
+                await half_closed(context)
             await context.abort(grpc.StatusCode[ended.code.name], str(ended))
 
         return serve
@@ -125,26 +124,14 @@ class FlightService:
     async def _handshake(self, call: Call, _: Any) -> None:
         token = self._calls.token(call.identity)
         await call.context.send_initial_metadata((("authorization", f"Bearer {token}"),))
-        # A client that finds its call ended when it ends its side takes the login for failed.
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_HALF_CLOSE_S):
-                while isinstance(await call.context.read(), bytes):
-                    pass
+        await half_closed(call.context)
 
     async def _list_flights(self, call: Call, _: Any) -> None:
         for name, partition in self._store.log_names():
             if not call.rights.may(Right.READ, name):
                 continue
-            log, query = self._store.log(name, partition, create=False), Query(name, partition)
-            first, end = log.start_offset, log.synced_offset
-            info = fl.FlightInfo(
-                query.schema,
-                fl.FlightDescriptor.for_path(name, str(partition)),
-                [fl.FlightEndpoint(query.between(first, end).ticket(), [])],
-                end - first,
-                -1,
-            )
-            await call.write(info.serialize())
+            log = self._store.log(name, partition, create=False)
+            await call.write(await self._calls.in_thread(listed_flight, log))
 
     async def _get_flight_info(self, call: Call, request: bytes) -> None:
         query = query_of_descriptor(request)

@@ -13,7 +13,7 @@ from pyspark_timestone.options.offset_ranges import OffsetRanges
 from pyspark_timestone.options.read_options import ReadOptions, read_options
 from pyspark_timestone.reading.batch_reader import batch_ranges
 from pyspark_timestone.reading.continuity import origin_of
-from pyspark_timestone.reading.store_view import chosen_logs
+from pyspark_timestone.reading.store_view import SourceLog, chosen_logs
 from pyspark_timestone.side_files.listing import side_files_within
 from timestone import LogView
 
@@ -66,14 +66,14 @@ def _sources(options: ReadOptions) -> tuple[list[str], OffsetRanges]:
     """Return the side files to read, and the remaining offset ranges."""
     side_files: list[str] = []
     rest: list[OffsetRange] = []
-    if isinstance(options.path, str):
+    if not isinstance(options.source, Path):
         raise InvalidOption(
-            f"invalid path: expected a folder, got {options.path}: a bucket has no Parquet files of segments; read it"
+            f"invalid path: expected a folder, got {options.source}: a bucket has no Parquet files of segments; read it"
             " with format('timestone')"
         )
     with chosen_logs(options, options.selection) as chosen:
         for one in batch_ranges(options, chosen.views):
-            found, left = _split(options.path, one, chosen.views[one.log])
+            found, left = _split(options.source, one, chosen.views[one.log])
             side_files += found
             rest += left
         return side_files, OffsetRanges(
@@ -81,10 +81,11 @@ def _sources(options: ReadOptions) -> tuple[list[str], OffsetRanges]:
         )
 
 
-def _split(store: Path, wanted: OffsetRange, log: LogView) -> tuple[list[str], list[OffsetRange]]:
+def _split(store: Path, wanted: OffsetRange, log: SourceLog) -> tuple[list[str], list[OffsetRange]]:
     """Return the side files of segments within the range, and the ranges between and after them."""
     side_files: list[str] = []
     left: list[OffsetRange] = []
+    assert isinstance(log, LogView)
     at = wanted.start
     for segment, path in side_files_within(store, log, wanted.start, wanted.end):
         if at < segment.base_offset:

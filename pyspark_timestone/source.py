@@ -48,31 +48,20 @@ class DefaultSource(DataSource):
         """Return the columns; fewer with the options `columns` and `includeHeaders`, others with `payload`.
 
         Raises InvalidOption already for options that only the reader uses: Spark calls this in `load`."""
-        from pyspark_timestone.flight.options import flight_options, is_remote
         from pyspark_timestone.jvm.worker_heap import freeze_worker_heap
-        from pyspark_timestone.options.columns import source_schema
         from pyspark_timestone.options.read_options import refuse_invalid, schema_option
 
-        if is_remote(self.options):
-            return source_schema(flight_options(self.options, streaming=False).columns)
-        schema = schema_option(self.options)
         refuse_invalid(self.options)
+        schema = schema_option(self.options)
         # Once more: the options have imported the engine.
         freeze_worker_heap()
         return schema
 
     def reader(self, schema: "StructType") -> DataSourceReader:
         """Return the reader for `spark.read`. Raises InvalidOption, SchemaMismatch."""
-        from pyspark_timestone.flight.options import flight_options, is_remote
-        from pyspark_timestone.options.columns import check_schema
         from pyspark_timestone.options.read_options import read_options
         from pyspark_timestone.reading.batch_reader import TimestoneReader
 
-        if is_remote(self.options):
-            from pyspark_timestone.flight.batch_reader import FlightReader
-
-            check_schema(schema)
-            return FlightReader(flight_options(self.options, streaming=False), schema)
         options = read_options(self.options, streaming=False)
         options.check_schema(schema)
         return TimestoneReader(options, schema)
@@ -89,16 +78,9 @@ class DefaultSource(DataSource):
             return RefusedStreamReader(error)
 
     def _stream_reader(self, schema: "StructType") -> DataSourceStreamReader:
-        from pyspark_timestone.flight.options import flight_options, is_remote
         from pyspark_timestone.jvm.requirements import ADMISSION_CONTROL_SPARK, spark_version
-        from pyspark_timestone.options.columns import check_schema
         from pyspark_timestone.options.read_options import read_options
 
-        if is_remote(self.options):
-            from pyspark_timestone.flight.stream_reader import FlightStreamReader
-
-            check_schema(schema)
-            return FlightStreamReader(flight_options(self.options, streaming=True), schema)
         options = read_options(self.options, streaming=True)
         options.check_schema(schema)
         if spark_version() >= ADMISSION_CONTROL_SPARK:
@@ -113,11 +95,9 @@ class DefaultSource(DataSource):
     def writer(self, schema: "StructType", overwrite: bool) -> DataSourceWriter:
         """Return the writer for `df.write`. Raises InvalidOption, SchemaMismatch."""
         from pyspark_timestone.errors import InvalidOption
-        from pyspark_timestone.flight.options import refuse_write
         from pyspark_timestone.writing.sink import TimestoneWriter
         from pyspark_timestone.writing.sink_options import check_columns, sink_options
 
-        refuse_write(self.options)
         if overwrite:
             raise InvalidOption("invalid mode: expected append, got overwrite: a log can only be appended to")
         options = sink_options(self.options, streaming=False)
@@ -127,11 +107,9 @@ class DefaultSource(DataSource):
     def streamWriter(self, schema: "StructType", overwrite: bool) -> DataSourceStreamWriter:
         """Return the writer for `df.writeStream`. Raises InvalidOption, SchemaMismatch."""
         from pyspark_timestone.errors import InvalidOption
-        from pyspark_timestone.flight.options import refuse_write
         from pyspark_timestone.jvm.requirements import ARROW_STREAM_SINK_SPARK, spark_version
         from pyspark_timestone.writing.sink_options import check_columns, sink_options
 
-        refuse_write(self.options)
         if overwrite:
             raise InvalidOption(
                 "invalid outputMode: expected append, got complete: a log can only be appended to"

@@ -5,6 +5,7 @@
 
 `from` and `to` are offsets or times (RFC 3339); `from` may be "earliest" or "latest"."""
 
+import functools
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -25,7 +26,7 @@ COMMAND_BYTES_MAX = 64 * 1024
 _TOPICS_MAX = 1000
 _KEYS = (
     "version", "log", "partition", "from", "to", "topics", "columns", "decode", "schema", "follow", "reader",
-    "ack", "producer",
+    "ack", "producer", "stage",
 )  # fmt: skip
 KEY_FIELD = pa.field("key", pa.binary())
 _TYPES = {
@@ -53,6 +54,8 @@ class Query:
     reader: str | None = None
     ack: str | None = None
     producer: str | None = None
+    stage: str | None = None
+    """Group of the parts that a DoPut stages, to be posted later."""
 
     @property
     def name(self) -> str:
@@ -62,9 +65,7 @@ class Query:
     @property
     def schema(self) -> pa.Schema:
         """Return the schema of the batches."""
-        own = {**{each.name: each for each in SCHEMA}, KEY_FIELD.name: KEY_FIELD}
-        decoded = [pa.field(name, kind) for name, kind in self.decode.items()]
-        return pa.schema([*(own[name] for name in self.columns), *decoded])
+        return _schema(self.columns, tuple(self.decode.items()))
 
     def between(self, first: int, end: int) -> "Query":
         """Return the same query for a fixed range of offsets."""
@@ -84,6 +85,13 @@ class Query:
             schema = ", ".join(f"{name} {names[kind]}" for name, kind in self.decode.items())
             command |= {"decode": "json", "schema": schema}
         return json.dumps(command).encode()
+
+
+@functools.lru_cache(maxsize=64)
+def _schema(columns: tuple[str, ...], decode: tuple[tuple[str, pa.DataType], ...]) -> pa.Schema:
+    """Return a schema; cached, because each batch needs it."""
+    own = {**{each.name: each for each in SCHEMA}, KEY_FIELD.name: KEY_FIELD}
+    return pa.schema([*(own[name] for name in columns), *(pa.field(name, kind) for name, kind in decode)])
 
 
 def query_of_descriptor(message: bytes) -> Query:
@@ -137,7 +145,9 @@ def query_of_command(command: bytes) -> Query:
             columns=_columns(values.get("columns")),
             decode=_decode(values),
             follow=follow,
-            **{name: _text(values, name) for name in ("reader", "ack", "producer") if name in values},
+            **{
+                name: _text(values, name) for name in ("reader", "ack", "producer", "stage") if name in values
+            },
         )
     except (ValueError, TypeError) as error:
         raise InvalidRequest(f"invalid command: {error}") from None

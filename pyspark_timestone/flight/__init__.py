@@ -1,2 +1,2 @@
-"""Logs of a server on another machine, read over Arrow Flight (`option("flight", "HOST:PORT")`). Read `client` first,
-which plans by the endpoints of the server. Knows no store and no file of one."""
+"""Logs of a server on another machine, over Arrow Flight (`option("flight", "HOST:PORT")`): what `reading` and
+`writing` need of a store, asked of the server. Read `remote_store` first. Knows no file of a store."""

@@ -20,6 +20,8 @@ from pyspark_timestone.options.columns import (
     schema_with_payload,
     source_schema,
 )
+from pyspark_timestone.options.flight_server import OPTIONS as FLIGHT_OPTIONS
+from pyspark_timestone.options.flight_server import FlightServer, flight_server
 from pyspark_timestone.options.java_pattern import python_pattern
 from pyspark_timestone.options.offset_ranges import OffsetRanges
 from pyspark_timestone.options.option_text import OptionText
@@ -41,7 +43,7 @@ OPTIONS = (
     "maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
     "group", "pinMaxAge", "pinMaxBytes", "minPartitions", "maxRecordsPerPartition", "failOnDataLoss",
     "columns", "includeHeaders", "layout",
-    *PAYLOAD_OPTIONS,
+    *PAYLOAD_OPTIONS, *FLIGHT_OPTIONS,
 )  # fmt: skip
 
 _CHOOSING = (
@@ -61,6 +63,15 @@ REFUSED = {
     "kafka.interceptor.classes": "no client of Kafka reads the records",
 }
 """Options that Spark's Kafka source refuses too, and what to do instead."""
+
+_SERVER = "flight names the server in its place"
+_PIN = "how long records are kept is set at the server"
+_DECODE = "decode the column value in the query, as with from_json(value, schema)"
+INSTEAD = {
+    "path": _SERVER, "tail": _SERVER, "pinMaxAge": _PIN, "pinMaxBytes": _PIN, **dict.fromkeys(PAYLOAD_OPTIONS, _DECODE),
+    "layout": "select the columns in the query",
+}  # fmt: skip
+"""Options that a read over Arrow Flight has not, and what to do in their place."""
 
 RECORDS_PER_TASK = 1 << 22
 """Default of `maxRecordsPerPartition`: no fewer than a segment has by default. A task costs Spark a tenth of a second
@@ -82,8 +93,8 @@ class TriggerLimits:
 class ReadOptions:
     """Checked options of a read."""
 
-    path: Path | str
-    """The folder of a store, or the URL of a bucket."""
+    source: Path | str | FlightServer
+    """The folder of a store, the URL of a bucket, or a server."""
     tail: Path | None
     """With a bucket: the folder of the store that uploads to it, for the records that are not there yet."""
     selection: Selection
@@ -158,13 +169,17 @@ def refuse_invalid(given: Mapping[str, str]) -> None:
 
 
 def _checked(texts: OptionText, *, streaming: bool) -> ReadOptions:
+    server = flight_server(texts, INSTEAD)
     kafka = texts.kafka_layout()
     default_start = LATEST if streaming else EARLIEST
     ranges = _ranges(texts, streaming=streaming)
     payload = payload_options(texts)
+    if server is not None and kafka:
+        raise InvalidOption(f"unsupported layout kafka beside flight: {INSTEAD['layout']}")
+    source = server or texts.source()
     return ReadOptions(
-        path=texts.source(),
-        tail=_tail(texts),
+        source=source,
+        tail=_tail(texts, source),
         selection=_selection(texts, streaming=streaming)
         if ranges is None
         else Selection(partitions=ranges.keys),
@@ -176,7 +191,7 @@ def _checked(texts: OptionText, *, streaming: bool) -> ReadOptions:
         ranges=ranges,
         unmatched_start=_strategy(texts),
         limits=_limits(texts),
-        group=_group(texts),
+        group=_group(texts, source),
         pin=_pin(texts),
         partition_count=texts.count("minPartitions") or 1,
         records_per_task=texts.count("maxRecordsPerPartition") or RECORDS_PER_TASK,
@@ -187,10 +202,10 @@ def _checked(texts: OptionText, *, streaming: bool) -> ReadOptions:
     )
 
 
-def _tail(texts: OptionText) -> Path | None:
+def _tail(texts: OptionText, source: Path | str | FlightServer) -> Path | None:
     if "tail" not in texts:
         return None
-    if not isinstance(texts.source(), str):
+    if not isinstance(source, str):
         raise InvalidOption("invalid tail: expected the URL of a bucket as path beside it, got a folder")
     return texts.folder("tail")
 
@@ -212,9 +227,9 @@ def _limits(texts: OptionText) -> TriggerLimits:
     )
 
 
-def _group(texts: OptionText) -> str | None:
+def _group(texts: OptionText, source: Path | str | FlightServer) -> str | None:
     name = texts.get("group")
-    if name is not None and isinstance(texts.source(), str) and "tail" not in texts:
+    if name is not None and isinstance(source, str) and "tail" not in texts:
         raise InvalidOption(
             "invalid group: expected the folder of a store as path or tail, got a bucket, which has no named readers;"
             " the checkpoint of a query has its offsets"

@@ -19,12 +19,10 @@ from pyspark_timestone.options.columns import arrow_schema
 from pyspark_timestone.options.read_options import ReadOptions
 from pyspark_timestone.reading.continuity import Continuity
 from pyspark_timestone.reading.scan import ScanTask, plan, scan
-from pyspark_timestone.reading.store_view import chosen_logs
+from pyspark_timestone.reading.store_view import SourceLog, chosen_logs
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from timestone import LogView
 
 
 @with_errors_in_one_line
@@ -53,7 +51,7 @@ class TimestoneReader(DataSourceReader):
         return scan(partition, self._options, arrow_schema(self._schema))
 
 
-def batch_ranges(options: ReadOptions, logs: "Mapping[LogPartition, LogView]") -> list[OffsetRange]:
+def batch_ranges(options: ReadOptions, logs: Mapping[LogPartition, SourceLog]) -> list[OffsetRange]:
     """Return the ranges that a batch with these options reads from the current logs. Raises DataLoss, InvalidOption."""
     continuity = Continuity(options.fail_on_data_loss)
     if options.ranges is not None:
@@ -64,7 +62,7 @@ def batch_ranges(options: ReadOptions, logs: "Mapping[LogPartition, LogView]") -
     return [_between(options, key, log, continuity) for key, log in logs.items()]
 
 
-def _between(options: ReadOptions, key: LogPartition, log: "LogView", continuity: Continuity) -> OffsetRange:
+def _between(options: ReadOptions, key: LogPartition, log: SourceLog, continuity: Continuity) -> OffsetRange:
     starting, ending = options.starting, options.ending
     if options.unmatched_start is Unmatched.ERROR:
         starting.refuse_unmatched(key, log)

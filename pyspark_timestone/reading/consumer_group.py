@@ -14,9 +14,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import timestone
-from pyspark_timestone.errors import GroupInUse
+from pyspark_timestone.errors import GroupInUse, SparkSourceError
+from pyspark_timestone.flight.remote_store import RemoteStore
 from pyspark_timestone.offsets import LogPartition
-from timestone import Pin, ReaderId
+from pyspark_timestone.options.flight_server import FlightServer
+from timestone import Pin, ReaderId, StoreView
 from timestone.disk import access
 from timestone.errors import TimestoneError
 
@@ -30,15 +32,17 @@ _log = logging.getLogger(__name__)
 class ConsumerGroup:
     """Group of one query. Held by one process at a time, until that ends."""
 
-    def __init__(self, store: Path, name: str, pin: Pin | None) -> None:
+    def __init__(self, store: Path | FlightServer, name: str, pin: Pin | None) -> None:
         self._store = store
         self._name = name
         self._pin = pin
         self._fd: int | None = None
 
     def join(self) -> None:
-        """Take the group's name. Raises GroupInUse when another query has it, NotAStore, OSError."""
-        if self._fd is not None:
+        """Take the group's name. Raises GroupInUse when another query has it, NotAStore, OSError.
+
+        At a server the name is not taken: two queries under it overwrite each other's progress, which neither needs."""
+        if self._fd is not None or isinstance(self._store, FlightServer):
             return
         timestone.view(self._store).close()  # otherwise a folder would be created in one that is not a store
         folder = self._store / FOLDER
@@ -65,14 +69,19 @@ class ConsumerGroup:
         """Commit the next offset of each partition. A failure is logged, and the next batch commits again: the query
         does not depend on it."""
         try:
-            with timestone.view(self._store) as view:
+            with self._view() as view:
                 known = {LogPartition(*one) for one in view.log_names(server=True)}
                 offsets = {
                     ReaderId(*key, self._name): offset for key, offset in positions.items() if key in known
                 }
                 view.commit_readers(offsets, pin=self._pin)
-        except (OSError, TimestoneError) as error:
+        except (OSError, TimestoneError, SparkSourceError) as error:
             _log.warning("group %s: its progress is not in the log: %s", self._name, error)
+
+    def _view(self) -> StoreView | RemoteStore:
+        if isinstance(self._store, FlightServer):
+            return RemoteStore(self._store)
+        return timestone.view(self._store)
 
 
 def _locked(fd: int) -> bool:

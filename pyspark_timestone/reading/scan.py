@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from pyspark_timestone.flight.remote_store import RemoteLog
 from pyspark_timestone.jvm.worker_heap import freeze_worker_heap, keep_worker_heap
 from pyspark_timestone.jvm.worker_process import end_quietly, errors_in_one_line
 from pyspark_timestone.offsets import LogPartition, OffsetRange
@@ -19,7 +20,7 @@ from pyspark_timestone.reading.arrow import record_batch
 from pyspark_timestone.reading.continuity import Continuity
 from pyspark_timestone.reading.kafka_layout import kafka_columns
 from pyspark_timestone.reading.planning import cut, within
-from pyspark_timestone.reading.store_view import source_view
+from pyspark_timestone.reading.store_view import SourceLog, source_view
 from timestone import LogView
 from timestone.errors import CorruptRecord, UnknownLog
 from timestone.reading.batch import Batch
@@ -46,7 +47,7 @@ class ScanTask(InputPartition):
 
 
 def plan(
-    ranges: Sequence[OffsetRange], logs: Mapping[LogPartition, LogView], options: ReadOptions
+    ranges: Sequence[OffsetRange], logs: Mapping[LogPartition, SourceLog], options: ReadOptions
 ) -> list[InputPartition]:
     """Return the tasks that read `ranges`. The same ranges give the same tasks; segments without the topics get none.
     Raises DataLoss for offsets of segments that are damaged as a whole or missing; with `failOnDataLoss=false` it
@@ -94,6 +95,11 @@ def _scan(task: ScanTask, options: ReadOptions, schema: pa.Schema) -> Iterator[p
         if log.id != task.log_id:
             continuity.lost(f"{key}: the log was deleted and made again while it was read")
             return
+        if isinstance(log, RemoteLog):
+            damaged = None if continuity.fail else continuity.lost
+            for part in _present(log, task.range, continuity):
+                yield from log.record_batches(part, options.topics, schema, damaged)
+            return
         payloads = None if options.payload is None else PayloadColumns(options.payload, schema, task.range)
         with contextlib.nullcontext() if payloads is None else contextlib.closing(payloads):
             counted = _reads_no_record(options, schema)
@@ -140,7 +146,7 @@ def _places(part: OffsetRange, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _present(log: LogView, wanted: OffsetRange, continuity: Continuity) -> list[OffsetRange]:
+def _present(log: SourceLog, wanted: OffsetRange, continuity: Continuity) -> list[OffsetRange]:
     """Return the parts of the range that segments hold: all of it, or the loss is reported."""
     parts = within(wanted, log.segment_bounds(wanted.start, wanted.end))
     missing = wanted.end - wanted.start - sum(part.end - part.start for part in parts)

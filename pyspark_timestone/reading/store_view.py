@@ -1,38 +1,53 @@
-"""Selected logs of a store as of one moment. The only module here that opens a store for planning."""
+"""Selected logs of a store, or of a server, as of one moment. The only module here that opens one."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from pyspark.core.files import SparkFiles
 
 import timestone
 import timestone_tiering
+from pyspark_timestone.flight.remote_store import RemoteLog, RemoteStore
 from pyspark_timestone.offsets import LogPartition
+from pyspark_timestone.options.flight_server import FlightServer
 from pyspark_timestone.options.read_options import ReadOptions
 from pyspark_timestone.options.selection import Selection
 from timestone import LogView, StoreView
+
+SourceLog: TypeAlias = LogView | RemoteLog
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenLogs:
     """Logs that a selection found in a store."""
 
-    views: Mapping[LogPartition, LogView]
+    views: Mapping[LogPartition, SourceLog]
     missing: tuple[LogPartition, ...]
     """Selected logs that existed before and are missing now."""
 
 
-def source_view(options: ReadOptions) -> StoreView:
-    """Return a view of what the options name: a store, a bucket, or both. Raises what `timestone.view` does."""
-    if not isinstance(options.path, str):
-        return timestone.view(options.path)
+def source_view(options: ReadOptions) -> StoreView | RemoteStore:
+    """Return a view of what the options name: a store, a bucket, both, or a server. Raises what `timestone.view`
+    does, and ServerUnavailable when it is first used."""
+    if isinstance(options.source, FlightServer):
+        return RemoteStore(options.source)
+    if not isinstance(options.source, str):
+        return timestone.view(options.source)
     shared = _folder_of_tasks()
     if options.tail is None:
-        return timestone_tiering.view_bucket(options.path, shared=shared)
-    return timestone_tiering.view_with_tail(options.path, options.tail, shared=shared)
+        return timestone_tiering.view_bucket(options.source, shared=shared)
+    return timestone_tiering.view_with_tail(options.source, options.tail, shared=shared)
+
+
+def writable_store(options: ReadOptions) -> Path | FlightServer:
+    """Return where the progress of a group is kept: with a bucket, in the store that uploads to it."""
+    if isinstance(options.source, FlightServer):
+        return options.source
+    return options.tail or Path(options.source)
 
 
 def fetched_folder() -> Path:

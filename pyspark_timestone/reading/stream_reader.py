@@ -7,7 +7,6 @@ the same answers. `admission_control.py` has what Spark 4.2 added: limits, and t
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -22,14 +21,12 @@ from pyspark_timestone.options.selection import Selection
 from pyspark_timestone.reading.consumer_group import ConsumerGroup
 from pyspark_timestone.reading.continuity import Continuity, origin_of
 from pyspark_timestone.reading.scan import ScanTask, plan, scan
-from pyspark_timestone.reading.store_view import ChosenLogs, chosen_logs
+from pyspark_timestone.reading.store_view import ChosenLogs, SourceLog, chosen_logs, writable_store
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from timestone import LogView
-
-Logs: TypeAlias = "Mapping[LogPartition, LogView]"
+Logs: TypeAlias = Mapping[LogPartition, SourceLog]
 
 
 @with_errors_in_one_line
@@ -43,7 +40,7 @@ class TimestoneStreamReader(DataSourceStreamReader):
         self._group = (
             None
             if options.group is None
-            else ConsumerGroup(options.tail or Path(options.path), options.group, options.pin)
+            else ConsumerGroup(writable_store(options), options.group, options.pin)
         )
 
     def initialOffset(self) -> dict[str, Any]:
@@ -113,13 +110,13 @@ class TimestoneStreamReader(DataSourceStreamReader):
     def _chosen(self, known: Iterable[LogPartition] = ()) -> AbstractContextManager[ChosenLogs]:
         return chosen_logs(self._options, self._options.selection, known)
 
-    def _begin(self, key: LogPartition, log: "LogView") -> int:
+    def _begin(self, key: LogPartition, log: SourceLog) -> int:
         starting = self._options.starting
         if self._options.unmatched_start is Unmatched.ERROR:
             starting.refuse_unmatched(key, log)
         return self._continuity.start(key, starting.offset_in(key, log), None, log)
 
-    def _resume(self, key: LogPartition, begin: SourceOffset, log: "LogView") -> int:
+    def _resume(self, key: LogPartition, begin: SourceOffset, log: SourceLog) -> int:
         if key not in begin.positions:
             return log.start_offset
         return self._continuity.start(key, begin.positions[key], begin.origins.get(key), log)

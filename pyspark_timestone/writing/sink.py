@@ -1,9 +1,10 @@
 """Sink of `df.write` and `df.writeStream`: appends rows to a log exactly once.
 
-Each task stages its rows in the inbox of the store and reports the parts to the driver. They have no effect until the
-driver, in `commit`, posts all of them, as one posting for each log. So a task that failed, ran twice or was overtaken
-by a speculative copy leaves nothing behind. The owner of the store appends a posting once by its name, which for a
-stream is the id of the query and the number of the batch: a repeated batch is not appended again.
+Each task stages its rows in the inbox of the store, itself or through a server, and reports the parts to the driver.
+They have no effect until the driver, in `commit`, posts all of them, as one posting for each log. So a task that
+failed, ran twice or was overtaken by a speculative copy leaves nothing behind. The owner of the store appends a posting
+once by its name, which for a stream is the id of the query and the number of the batch: a repeated batch is not
+appended again.
 
 Spark creates writers again in every process. They hold only options."""
 
@@ -12,7 +13,6 @@ import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
@@ -20,7 +20,6 @@ from pyspark.sql import Row
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-import timestone
 from pyspark_timestone.errors import InvalidRow, SinkFailed
 from pyspark_timestone.jvm.worker_heap import freeze_worker_heap
 from pyspark_timestone.jvm.worker_process import end_quietly, with_errors_in_one_line
@@ -29,17 +28,14 @@ from pyspark_timestone.options.columns import arrow_schema
 from pyspark_timestone.writing.frames import frames
 from pyspark_timestone.writing.rows import batches_of_rows, rows_by_log
 from pyspark_timestone.writing.sink_options import SinkOptions
+from pyspark_timestone.writing.spools import OpenPart, Spool, spool_of
 from timestone.spool.format import Frame, Posting
-from timestone.spool.producer import Part, SpoolProducer
-from timestone.upkeep.stored_settings import settings_of_logs
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _QUERY_ID, _BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 """Local properties of tasks with these ids. Both outlive a restart of the query."""
-_OPEN_PARTS_MOST = 100
-"""Maximum files that a task has open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,37 +117,38 @@ def _stage(
     context = TaskContext.get()
     task = context.partitionId() if context is not None else 0
     rows = rows_by_log(batches, options.log, options.partition, kafka_layout=options.kafka_layout)
-    limits = {
-        LogPartition(*log): config.record_bytes for log, config in settings_of_logs(options.path).items()
-    }
+    spool = spool_of(options.target)
     try:
-        parts = _write_parts(options.path, group, frames(rows, options.topic, options.flags, limits))
+        parts = _write_parts(spool, group, frames(rows, options.topic, options.flags, spool.record_bytes()))
     except InvalidRow as error:
         raise InvalidRow(f"Spark's partition {task}, {error}") from None
     return Staged(task, parts, group, query_id)
 
 
 def _write_parts(
-    store: Path, group: str, chosen: Iterable[tuple[LogPartition, Frame]]
+    spool: Spool, group: str, chosen: Iterable[tuple[LogPartition, Frame]]
 ) -> tuple[tuple[LogPartition, str], ...]:
     """Stage frames, those of a log in one part unless there are very many logs. Leaves nothing behind on an error."""
-    producer = SpoolProducer(store, timestone.open)
-    made: list[tuple[LogPartition, str]] = []
+    made: list[tuple[LogPartition, OpenPart]] = []
     try:
         with ExitStack() as stack:
-            open_parts: dict[LogPartition, Part] = {}
+            open_parts: dict[LogPartition, OpenPart] = {}
             for log, frame in chosen:
                 if log not in open_parts:
-                    if len(open_parts) == _OPEN_PARTS_MOST:
+                    if len(open_parts) == spool.open_parts_most:
                         stack.close()
                         open_parts.clear()
-                    open_parts[log] = stack.enter_context(producer.new_part(group))
-                    made.append((log, open_parts[log].name))
+                    open_parts[log] = stack.enter_context(spool.new_part(group, log))
+                    made.append((log, open_parts[log]))
                 open_parts[log].add(frame)
     except BaseException:
-        producer.discard(name for _, name in made)
+        spool.discard(_named(made))
         raise
-    return tuple(made)
+    return tuple(_named(made))
+
+
+def _named(parts: Iterable[tuple[LogPartition, OpenPart]]) -> list[tuple[LogPartition, str]]:
+    return [(log, name) for log, part in parts for name in part.names]
 
 
 def _staged(messages: list[WriterCommitMessage | None]) -> list[Staged]:
@@ -177,7 +174,7 @@ def _post(
         parts[LogPartition(options.log, options.partition)] = []
     for log, name in itertools.chain.from_iterable(one.parts for one in staged):
         parts.setdefault(log, []).append(name)
-    spool = SpoolProducer(options.path, timestone.open)
+    spool = spool_of(options.target)
     for log in sorted(parts):
         posting = Posting(*log, producer, number, tuple(parts[log]), remembered)
         spool.post(posting, timeout_s=options.timeout_s)
@@ -186,5 +183,4 @@ def _post(
 
 
 def _discard(options: SinkOptions, messages: list[WriterCommitMessage | None]) -> None:
-    names = [name for one in _staged(messages) for _, name in one.parts]
-    SpoolProducer(options.path, timestone.open).discard(names)
+    spool_of(options.target).discard(part for one in _staged(messages) for part in one.parts)

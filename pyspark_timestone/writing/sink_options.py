@@ -9,6 +9,8 @@ from pyspark.sql.types import BinaryType, IntegerType, StringType, StructType
 
 from pyspark_timestone.errors import InvalidOption, SchemaMismatch
 from pyspark_timestone.options.columns import HEADERS
+from pyspark_timestone.options.flight_server import OPTIONS as FLIGHT_OPTIONS
+from pyspark_timestone.options.flight_server import FlightServer, flight_server
 from pyspark_timestone.options.option_text import OptionText
 from timestone.errors import InvalidName
 from timestone.filters import validate_topic
@@ -19,6 +21,7 @@ from timestone.spool.producer import TIMEOUT_S
 
 OPTIONS = (
     "path", "log", "partition", "topic", "qos", "retain", "layout", "txnAppId", "txnVersion", "commitTimeoutS",
+    *FLIGHT_OPTIONS,
 )  # fmt: skip
 SPARKS_OWN = ("checkpointLocation", "queryName")
 """Options that Spark passes to every sink."""
@@ -43,7 +46,8 @@ _KAFKA_COLUMNS = {"key": _BYTES, **_COLUMNS, "partition": (IntegerType().simpleS
 class SinkOptions:
     """Validated options."""
 
-    path: Path
+    target: Path | FlightServer
+    """The folder of a store, or a server in its place."""
     log: str | None
     """None if the column `topic` of Kafka's layout names it."""
     partition: int
@@ -82,7 +86,7 @@ def sink_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
     qos = texts.one_of("qos", _QOS, default=1)
     retain = texts.boolean("retain", default=False)
     return SinkOptions(
-        path=texts.path(),
+        target=flight_server(texts, {"path": "flight names the server in its place"}) or texts.path(),
         log=log,
         partition=partition,
         topic=topic,

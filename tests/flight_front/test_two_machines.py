@@ -191,6 +191,7 @@ from pyspark_timestone.session import spark_session
 spark = spark_session("table", master="local[2]")
 frame = (
     spark.readStream.format("timestone").option("flight", address).option("subscribe", "telemetry")
+    .option("startingOffsets", "earliest")
     .option("flightUser", "notebook").option("flightPasswordFile", password).option("flightCaFile", ca).load()
 )
 query = (

@@ -47,7 +47,7 @@ class DyingReader(TimestoneReader):
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         for batch in super().read(partition):
             yield batch.slice(0, 1)
-            die_once(Path(self._options.path))
+            die_once(Path(str(self._options.source)))
             yield batch.slice(1)
 
 
@@ -56,5 +56,5 @@ class DyingStreamReader(LimitedStreamReader):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         if start != self.initialOffset():
-            die_once(Path(self._options.path))
+            die_once(Path(str(self._options.source)))
         return super().latestOffset(start, limit)

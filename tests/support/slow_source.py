@@ -32,7 +32,7 @@ class SlowReader(LimitedStreamReader):
     def initialOffset(self) -> dict[str, Any]:
         answer = super().initialOffset()
         deadline = time.monotonic() + PATIENCE_S
-        with timestone.view(self._options.path) as store:
+        with timestone.view(str(self._options.source)) as store:
             log = store.log(LOG)
             while log.synced_offset <= answer[LOG]["0"]:
                 assert time.monotonic() < deadline, "no process appends"

@@ -53,9 +53,12 @@ class Part:
 
     def add(self, frame: Frame) -> None:
         """Append a frame. Raises OSError, InvalidName."""
-        encoded = frame.encode()
-        _FILES.write_all(self._fd, encoded, self._position)
-        self._position += len(encoded)
+        self.add_encoded(frame.encode())
+
+    def add_encoded(self, frames: bytes) -> None:
+        """Append frames that were encoded elsewhere; the consumer checks them. Raises OSError."""
+        _FILES.write_all(self._fd, frames, self._position)
+        self._position += len(frames)
 
 
 class SpoolProducer:

@@ -21,7 +21,7 @@ def options(**given: str) -> ReadOptions:
 
 def test_defaults_of_a_batch_read_all_logs_from_the_first_record_on() -> None:
     chosen = options()
-    assert chosen.path == Path("/data")
+    assert chosen.source == Path("/data")
     assert chosen.selection.choose([("b", 0), ("a", 1)]) == [LogPartition("a", 1), LogPartition("b", 0)]
     assert (chosen.starting.default, chosen.ending.default) == (EARLIEST, LATEST)
     assert chosen.topics == ()
@@ -53,8 +53,8 @@ def test_a_relative_path_is_the_same_folder_for_every_task(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert options(path="data").path == tmp_path / "data"
-    assert options(path=f"file://{tmp_path}/data").path == tmp_path / "data"
+    assert options(path="data").source == tmp_path / "data"
+    assert options(path=f"file://{tmp_path}/data").source == tmp_path / "data"
 
 
 def test_assign_names_partitions() -> None:

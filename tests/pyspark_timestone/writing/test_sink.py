@@ -15,9 +15,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import timestone
 from pyspark_timestone.errors import InvalidRow
-from pyspark_timestone.writing import sink
 from pyspark_timestone.writing.sink import TimestoneWriter
 from pyspark_timestone.writing.sink_options import sink_options
+from pyspark_timestone.writing.spools import StoreSpool
 from tests.support.spark import stream
 from tests.support.stores import fill
 from timestone import LogConfig
@@ -299,7 +299,7 @@ def test_stream_in_kafka_layout_copies_logs_exactly_once(
 def test_task_with_more_logs_than_files_it_may_have_open_keeps_their_order(
     target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sink, "_OPEN_PARTS_MOST", 2)
+    monkeypatch.setattr(StoreSpool, "open_parts_most", 2)
     options = sink_options({"path": str(target), "layout": "kafka"}, streaming=False)
     topics = ["a", "b", "c", "a", "b", "c", "a"]
     batches = [

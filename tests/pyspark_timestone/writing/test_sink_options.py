@@ -21,7 +21,7 @@ from pyspark_timestone.writing.sink_options import check_columns, sink_options
 def test_options_are_read_in_whatever_case_they_are_written() -> None:
     given = {"PATH": "/data", "Log": "commands", "QOS": "2", "retain": "TRUE", "checkpointlocation": "/c"}
     options = sink_options(given, streaming=True)
-    assert (options.path, options.log, options.partition) == (Path("/data"), "commands", 0)
+    assert (options.target, options.log, options.partition) == (Path("/data"), "commands", 0)
     assert (options.flags, options.topic, options.transaction, options.timeout_s) == (0b101, None, None, 60.0)
 
 
