@@ -7,6 +7,7 @@ from typing import Any
 import grpc
 
 from flight_front.gateway.wire import SERVICE, forwarded
+from flight_front.messages import half_closed
 from flight_front.settings import ListenerSettings
 
 METHODS = (
@@ -34,6 +35,8 @@ class Relay:
             # First, because gRPC may report the end of a call without the metadata before it, and the server ends a
             # login after its client.
             has_token = is_login and await _send_token(context, call)
+            if is_login and not has_token:
+                await half_closed(context)
             sending = asyncio.ensure_future(_send(context, call))
             await self.answer(context, call)
             if is_login and not has_token:
@@ -80,4 +83,7 @@ async def write(call: Any, message: bytes) -> None:
     """Send a message to the server. Raises one of `ENDED` when the call has ended."""
     await call.wait_for_connection()
     # Not `call.write`: when the server has just ended the call, it puts an internal error in the place of the status.
-    await call._cython_call.send_serialized_message(message)
+    # No public way of grpcio avoids that; without the attribute, only such a status is lost (decision 92).
+    own = getattr(call, "_cython_call", None)
+    send = call.write if own is None else own.send_serialized_message
+    await send(message)

@@ -90,6 +90,10 @@ def decoded_batch(data: FlightData, schema: pa.Schema) -> pa.RecordBatch:
     """Return the validated batch of a message. Raises InvalidRequest, also for a dictionary and for a compressed body,
     whose size in memory the client could choose freely."""
     kind, table = _message(data.header)
+    if kind == _SCHEMA_MESSAGE:
+        raise InvalidRequest(
+            "invalid message: expected a batch of the first schema, got another schema; make another call for it"
+        )
     if kind != _BATCH_MESSAGE:
         raise InvalidRequest(
             "invalid message: expected a record batch; decode dictionary columns before sending"

@@ -3,11 +3,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
 
+from flight_front.gateway.wire import SERVICE
 from flight_front.putting import Budget, first_batch
+from flight_front.records.flight_data import encoded_batch, encoded_schema
 from tests.support.flight_server import VALUES, RunningFlight, batch, command, flight_server, options, put
 from tests.support.waiting import wait_for
 from timestone.config import LogConfig
@@ -74,6 +77,27 @@ def test_message_over_the_limit_is_refused(tmp_path: Path) -> None:
         with pytest.raises(REFUSED, match=r"(?i)larger than max|exhausted"):
             put(client, PATH, batch([b"x" * 1_000_000]))
         assert put(client, PATH, batch([b"x"]))[0]["first"] == 0
+
+
+def test_schema_that_changes_within_a_call_is_refused_and_the_batches_before_it_are_kept(
+    tmp_path: Path,
+) -> None:
+    other = pa.schema([("value", pa.string()), ("topic", pa.string())])
+    batches = [encoded_schema(VALUES), encoded_batch(batch([b"first"]))]
+    wrong = {
+        encoded_schema(other): "expected a batch of the first schema, got another schema",
+        encoded_batch(pa.record_batch([pa.array([1, 2])], names=["value"])): "invalid batch",
+    }
+    with flight_server(tmp_path) as server, grpc.insecure_channel(server.address) as channel:
+        descriptor = PATH.serialize()
+        opening = b"\x0a" + bytes([len(descriptor)]) + descriptor + batches[0]
+        for message, error in wrong.items():
+            call = channel.stream_stream(f"/{SERVICE}/DoPut")(iter([opening, batches[1], message]))
+            with pytest.raises(grpc.RpcError) as ended:
+                list(call)
+            assert ended.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+            assert error in ended.value.details()
+        assert payloads(server) == [b"first"] * len(wrong)
 
 
 @pytest.mark.slow

@@ -31,6 +31,8 @@ from tests.support.waiting import TIMEOUT_S, wait_for
 REFUSED = (fl.FlightError, pa.ArrowException)
 _COUNT = 1000
 _KIB_EACH, _THREADS_MORE = 64, 8
+_STOPPED, _STOPPED_MIB = 10, 8
+"""Readers that stop, and what each may take: two batches, and what gRPC has on its way. The log is larger."""
 pytestmark = pytest.mark.slow
 
 
@@ -123,3 +125,23 @@ def test_call_whose_client_sends_no_message_is_counted_and_ended(tmp_path: Path,
             silence.set()
         assert server.calls.counts.idle_ended == len(methods)
         assert set(server.calls.counts.calls) == set(methods)
+
+
+def test_readers_that_stop_take_a_few_batches_of_memory_each_and_continue(tmp_path: Path) -> None:
+    with crowded(tmp_path) as (server, client, device):
+        log = server.store.log("large")
+        for _ in range(32):
+            log.append_many([bytes(65_536)] * 16)
+        assert client.do_get(ticket(log="large"), options()).read_all().num_rows == 512
+        memory, threads = size_of(server)
+        readers = [client.do_get(ticket(log="large"), options()) for _ in range(_STOPPED)]
+        found = [reader.read_chunk().data.num_rows for reader in readers]
+        publish(device)
+        assert put(client, command(log="t"), batch([b"x"]))[0]["first"] == 100
+        more_memory, more_threads = size_of(server)
+        assert more_memory - memory < _STOPPED * _STOPPED_MIB * 1024
+        assert more_threads - threads <= _THREADS_MORE
+        for number, reader in enumerate(readers):
+            found[number] += sum(chunk.data.num_rows for chunk in reader)
+        assert found == [512] * _STOPPED
+        wait_for(lambda: server.calls.open_count == 0)

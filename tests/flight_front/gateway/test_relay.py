@@ -22,7 +22,7 @@ from tests.support.flight_server import (
     options,
     ticket,
 )
-from tests.support.waiting import TIMEOUT_S
+from tests.support.waiting import TIMEOUT_S, wait_for
 from timestone_access.passwords.password_file import set_password
 
 REFUSED = (fl.FlightError, pa.ArrowException, KeyError)
@@ -57,7 +57,7 @@ def test_login_ends_after_its_client_has_ended_its_side(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gateway: bool
 ) -> None:
     """A client that finds the call ended before, as a slow one does, takes the login for failed."""
-    monkeypatch.setattr("flight_front.service._HALF_CLOSE_S", TIMEOUT_S)
+    monkeypatch.setattr("flight_front.messages.HALF_CLOSE_S", TIMEOUT_S)
     ended = threading.Event()
 
     def side() -> Iterator[bytes]:
@@ -74,6 +74,51 @@ def test_login_ends_after_its_client_has_ended_its_side(
         finally:
             ended.set()
         assert login.code() is grpc.StatusCode.OK
+
+
+def test_refused_login_ends_after_its_client_has_ended_its_side(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pyarrow takes a login that has ended before for an internal error."""
+    monkeypatch.setattr("flight_front.messages.HALF_CLOSE_S", TIMEOUT_S)
+    set_password(tmp_path / "passwords", "alice", b"secret")
+    ended = threading.Event()
+
+    def side() -> Iterator[bytes]:
+        ended.wait(TIMEOUT_S)
+        yield from ()
+
+    with (
+        flight_server(tmp_path, password_file=tmp_path / "passwords") as server,
+        grpc.insecure_channel(server.address) as channel,
+    ):
+        login = channel.stream_stream(f"/{SERVICE}/Handshake")(side(), timeout=TIMEOUT_S)
+        try:
+            wait_for(lambda: server.calls.counts.failed["UNAUTHENTICATED"] == 1)
+            assert login.is_active()
+        finally:
+            ended.set()
+        assert login.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+@pytest.mark.parametrize("gateway", [False, True])
+def test_wrong_password_is_unauthenticated_however_fast_it_is_refused(tmp_path: Path, gateway: bool) -> None:
+    set_password(tmp_path / "passwords", "alice", b"secret")
+    with flight_server(tmp_path, gateway=gateway, password_file=tmp_path / "passwords") as server:
+        for _ in range(30):  # from the eleventh on, the user is locked out, which takes no time to see
+            with server.connect() as client, pytest.raises(fl.FlightUnauthenticatedError):
+                client.authenticate_basic_token(b"alice", b"wrong")
+
+
+def test_grpcio_has_the_attribute_that_keeps_the_status_of_a_call() -> None:
+    """Without it calls work, and a status that overtakes a message becomes INTERNAL: see `relay.write`."""
+
+    async def attribute() -> Any:
+        async with grpc.aio.insecure_channel("127.0.0.1:1") as channel:
+            call = channel.stream_stream("/x/y")()
+            return call._cython_call.send_serialized_message
+
+    assert callable(asyncio.run(attribute()))
 
 
 def test_refusal_reaches_a_client_that_is_still_sending(server: RunningFlight) -> None:
