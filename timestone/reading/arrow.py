@@ -4,6 +4,7 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from timestone.record import FLAG_TOMBSTONE
@@ -25,6 +26,7 @@ SCHEMA = pa.schema(
     ]
 )
 
+_INT32, _INT64, _TIMESTAMP = (SCHEMA.field(name).type for name in ("partition", "offset", "timestamp"))
 _COLUMN_BYTES_MOST = 2**31 - 1
 """Positions of an Arrow column are i32."""
 _MANY_RECORDS = 16
@@ -42,29 +44,41 @@ def columns(batch: "Batch") -> dict[str, Any]:
     """Return a function for each column of SCHEMA that builds it, so that callers pay only for the columns they use."""
     count = len(batch)
     return {
-        "log": lambda: _repeated(pa.scalar(batch.log, SCHEMA.field("log").type), count),
-        "partition": lambda: _repeated(pa.scalar(batch.partition, SCHEMA.field("partition").type), count),
-        "offset": lambda: pa.array(batch.offsets),
-        "timestamp": lambda: pa.array(np.ascontiguousarray(batch.timestamps_us)).cast(
-            SCHEMA.field("timestamp").type
-        ),
+        "log": lambda: _repeated(batch.log, count),
+        "partition": lambda: _repeated(batch.partition, count),
+        "offset": lambda: _fixed(batch.offsets, _INT64),
+        "timestamp": lambda: _fixed(batch.timestamps_us, _TIMESTAMP),
         "topic": lambda: _topics(batch),
         "headers": lambda: _headers(batch),
         "value": lambda: _values(batch),
-        "flags": lambda: pa.array(batch.flags.astype(np.int32)),
+        "flags": lambda: _fixed(batch.flags.astype(np.int32), _INT32),
     }
 
 
+def _fixed(values: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:
+    """Return a column without nulls over the bytes of an array. A conversion by Arrow costs ten times as much, which
+    counts with a thousand records."""
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
+
+
 @functools.lru_cache(maxsize=16)
-def _repeated(value: pa.Scalar, count: int) -> pa.Array:
+def _repeated(value: str | int | None, count: int) -> pa.Array:
     """Return a column with the same value everywhere. Cached, because the next batch usually needs the same."""
-    return pa.repeat(value, count)
+    return pa.repeat(pa.scalar(value, _INT32 if isinstance(value, int) else pa.string()), count)
+
+
+@functools.lru_cache(maxsize=16)
+def _no_headers(count: int) -> pa.Array:
+    """Return a column of headers of records that have none."""
+    return pa.nulls(count, type=HEADERS)
 
 
 def _topics(batch: "Batch") -> pa.Array:
     """Return the topic column. Names are converted through a dictionary: each distinct one becomes a Python string
     once. Ids count from 0, so a table of them replaces a sort."""
     ids = np.ascontiguousarray(batch.topic_ids)
+    if len(ids) and (ids == ids[0]).all():
+        return _repeated(batch.topic(0), len(ids))
     nameless = ids >= len(batch.topics)  # NO_TOPIC is above all others
     mask = nameless if nameless.any() else None
     if len(batch.topics) <= len(batch) // _MANY_RECORDS:
@@ -80,7 +94,7 @@ def _topics(batch: "Batch") -> pa.Array:
 def _headers(batch: "Batch") -> pa.Array:
     headed = np.flatnonzero(batch.header_lengths)
     if len(headed) == 0:
-        return pa.nulls(len(batch), type=HEADERS)
+        return _no_headers(len(batch))
     rows: list[list[dict[str, Any]] | None] = [None] * len(batch)
     for number in headed.tolist():
         rows[number] = [
@@ -92,9 +106,10 @@ def _headers(batch: "Batch") -> pa.Array:
 def _values(batch: "Batch") -> pa.Array:
     """Return the payload column, with null for a record written without a payload: a flagged tombstone of no bytes."""
     values = _payloads(batch)
-    missing = ((batch.flags & FLAG_TOMBSTONE) != 0) & (batch.lengths == batch.header_lengths)
-    if not missing.any():
+    tombstones = (batch.flags & FLAG_TOMBSTONE) != 0
+    if not tombstones.any():
         return values
+    missing = tombstones & (batch.lengths == batch.header_lengths)
     present = pa.py_buffer(np.packbits(~missing, bitorder="little"))
     return pa.BinaryArray.from_buffers(values.type, len(values), [present, *values.buffers()[1:]])
 
