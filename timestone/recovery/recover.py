@@ -451,7 +451,7 @@ class LogRecovery:
         # One file of a pair whose other file was put aside or never renamed: that recovery recorded any damage.
         halves = halves_aside(present)
         if scans and self._is_replicated:  # it continues at what it has lost, and has to know that for good
-            next_offset = max(next_offset, scans[-1].promised_offset)
+            next_offset = max(0, scans[-1].promised_offset, *(one.end_offset for one in scans if one.serves))
         following = [*(scan.base_offset for scan in scans[1:]), next_offset]
         lost = [
             names.missing_path(self._folder, *found)

@@ -135,6 +135,8 @@ class SegmentScan:
         record, and the epoch is incremented whenever records that readers have seen are lost."""
         if not self.is_clean or self.header is None or self.header.epoch != epoch:
             return None
+        if self.header.is_replicated:
+            return None  # the catalogue has where a replica was to begin again
         return (self.end_offset, next_offset) if next_offset > self.end_offset else None
 
     @property

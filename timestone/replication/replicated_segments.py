@@ -1,6 +1,8 @@
 """Segments of a replicated log: one generation each, a committed offset in the header page, and a cut of the newest
 records."""
 
+from contextlib import suppress
+
 from timestone.errors import CorruptLog
 from timestone.format import names
 from timestone.index import (
@@ -18,7 +20,7 @@ from timestone.replication.replica_batch import ReplicaBatch
 from timestone.segment import Segment
 from timestone.writing.active_segment import ActiveSegment
 from timestone.writing.sealing import seal_index
-from timestone.writing.segment_writer import FailedFlush, HalfWritten, SegmentWriter, remove_unborn
+from timestone.writing.segment_writer import FailedFlush, HalfWritten, SegmentWriter
 from timestone.writing.write_batch import WriteBatch
 
 
@@ -90,10 +92,11 @@ class ReplicatedSegments(ActiveSegment):
         for segment in reversed(gone):
             base = segment.base_offset
             if base >= offset or not segment.count:
-                remove_unborn(
-                    place.files, names.index_path(place.folder, base), names.segment_path(place.folder, base)
-                )
-                place.files.sync_directory(place.folder)  # each: else a power loss could leave a gap
+                for path in (names.index_path(place.folder, base), names.segment_path(place.folder, base)):
+                    with suppress(FileNotFoundError):
+                        place.files.unlink(path)
+                    # Each: else a power loss could leave a gap, or an index without its records.
+                    place.files.sync_directory(place.folder)
             else:
                 kept.append(self._shortened(segment, offset))
         for segment in gone:

@@ -1,12 +1,17 @@
 """Segments of a replicated log: generations, committed offsets, cuts, and what a failed flush leaves."""
 
 import os
+import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import timestone
 from tests.support.faulty_files import FaultyFiles
+from tests.support.power_loss import Disk, Loss
+from tests.support.recording_files import RecordingFiles, Unlinked
+from tests.support.step_clock import StepClock
 from tests.support.workload import crash_config
 from tests.timestone.replication.replicas import payloads, replicated, ship, submitted
 from timestone.errors import CorruptLog
@@ -163,3 +168,44 @@ def test_replica_is_never_whole_again_when_it_has_lost_durable_records_at_its_en
     for _ in range(2):
         with replicated(tmp_path) as log:
             assert (log.is_whole, log.written_offset) == (False, 4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "remove",
+    [lambda log: log.cut(5, 1), lambda log: log.reset(5), lambda log: log.reset(1000)],
+    ids=["cut", "reset", "reset far ahead"],
+)
+def test_replica_stays_whole_when_a_power_loss_undoes_any_of_the_unlinks_of_a(
+    remove: Callable[[ReplicatedLog], None], tmp_path: Path
+) -> None:
+    files = RecordingFiles(tmp_path / "a")
+    store = Store(
+        tmp_path / "a",
+        crash_config(segment_entries=8),
+        files=files,
+        clock=StepClock(),
+        log_type=ReplicatedLog,
+    )
+    log = store.log("telemetry")
+    assert isinstance(log, ReplicatedLog)
+    log.lead(1)
+    for number in range(30):
+        submitted(log, b"%d" % number)
+    log.follow()
+    before = len(files.operations)
+    remove(log)
+    operations = list(files.operations)
+    store.close()
+    disk, checked = Disk(files), 0
+    for number, operation in enumerate(operations):
+        disk.apply(number, operation)
+        if number < before or not isinstance(operation, Unlinked):
+            continue
+        for seed in range(6):
+            image = tmp_path / f"{number}-{seed}"
+            disk.image(random.Random(seed), Loss.SECTORS).write(image)
+            with replicated(image) as left:
+                assert left.is_whole, (number, operation, seed)
+            checked += 1
+    assert checked >= 36
