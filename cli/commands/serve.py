@@ -208,7 +208,7 @@ def _node(store: Store, settings: ClusterSettings) -> Any:
         if settings.ca is not None:
             certificates = address_module.Certificates(settings.ca, settings.certificate, settings.key)
             tls = node_module.Tls(certificates.server_context(), certificates.client_context())
-        etcd = address.client(certificates)
+        etcd = address.client(certificates, address_module.read_login(settings.user, settings.password_file))
     except (ValueError, OSError) as error:
         raise UsageError(f"cluster: {error}") from None
     return node_module.Node(

@@ -16,6 +16,10 @@ class ClusterSettings(Declared):
         "run a node of this cluster, without MQTT: etcd://HOST:PORT,HOST:PORT/NAME; none: no cluster",
         metavar="URL",
     )
+    user: str | None = setting(None, "user of etcd, where etcd has users", metavar="NAME")
+    password_file: Path | None = field(
+        default=None, metadata={"help": "file whose first line is the password of that user"}
+    )
     name: str = setting("", "name of the node, for people; none: the name of the machine")
     listen: str = setting(
         "127.0.0.1:0",
@@ -43,6 +47,8 @@ class ClusterSettings(Declared):
         given = [self.ca is not None, self.certificate is not None, self.key is not None]
         if any(given) and not all(given):
             raise ValueError("expected ca, certificate and key together")
+        if (self.user is None) != (self.password_file is None):
+            raise ValueError("expected user and password_file together")
         host, _ = parse_address(self.listen, setting="listen")
         if self.advertise is not None:
             parse_address(self.advertise, setting="advertise")

@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from timestone.address import parse_address, shown_address
-from timestone_cluster.etcd.client import EtcdClient
+from timestone_cluster.etcd.client import EtcdClient, Login
 from timestone_cluster.etcd.keys import ClusterKeys
 
 _SCHEME = "etcd://"
+_PASSWORD_BYTES = 1024
 
 
 class Certificates(NamedTuple):
@@ -48,11 +49,26 @@ class ClusterAddress(NamedTuple):
             )
         return cls(tuple(parse_address(one, setting="cluster") for one in rest.split(",")), ClusterKeys(name))
 
-    def client(self, certificates: Certificates | None) -> EtcdClient:
+    def client(self, certificates: Certificates | None, login: Login | None = None) -> EtcdClient:
         """Return a client, with TLS if there are certificates. Raises OSError, SSLError."""
         scheme = "http" if certificates is None else "https"
         urls = [f"{scheme}://{shown_address(*one)}" for one in self.endpoints]
-        return EtcdClient(urls, verify=True if certificates is None else certificates.client_context())
+        verify = True if certificates is None else certificates.client_context()
+        return EtcdClient(urls, verify=verify, login=login)
+
+
+def read_login(user: str | None, password_file: Path | None) -> Login | None:
+    """Return the user of etcd whose password is the first line of a file; None without a user. Raises ValueError,
+    OSError."""
+    if (user is None) != (password_file is None):
+        raise ValueError("expected a user of etcd and the file with its password together")
+    if user is None or password_file is None:
+        return None
+    with password_file.open("rb") as file:
+        line = file.readline(_PASSWORD_BYTES + 1).rstrip(b"\r\n")
+    if not 0 < len(line) <= _PASSWORD_BYTES:
+        raise ValueError(f"invalid password in {password_file}: expected 1 to {_PASSWORD_BYTES} bytes")
+    return Login(user, line.decode())
 
 
 _LETTERS = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")

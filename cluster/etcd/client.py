@@ -1,22 +1,37 @@
-"""Client of etcd over its JSON gateway: linearizable reads, one kind of transaction, leases, watches.
+"""Client of etcd over its JSON gateway: linearizable reads, one kind of transaction, leases, watches, logins.
 
-httpx is the transport; what etcd means is here. An endpoint that does not answer is followed by the next one. A call
-that was sent and not answered raises EtcdUnavailable: a transaction may have taken place then
-(docs/decisions/0090-client-of-etcd.md)."""
+httpx is the transport; what etcd means is here, and `answers` has what it may answer. An endpoint that does not answer
+is followed by the next one. A call that was sent and not answered raises EtcdUnavailable: a transaction may have taken
+place then (docs/decisions/0090-client-of-etcd.md)."""
 
+import asyncio
 import base64
-import json
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 import httpx
 
 from timestone_cluster.errors import EtcdUnavailable, WatchEnded
+from timestone_cluster.etcd import answers
+from timestone_cluster.etcd.answers import decoded
 
 CALL_S = 2.0
 """Time for a call. Shorter than a lease, so that one endpoint that hangs does not cost it."""
 _WATCH_SILENCE_S = 30.0
-_LINE_BYTES = 16 << 20
+_ANSWER_BYTES = 16 << 20
+_OTHER_LOGIN = ("invalid auth token", "revision of auth store is old")
+"""What etcd says of a token that has ended, and of one from before a change of users: nothing was done."""
+T = TypeVar("T")
+
+
+class Login(NamedTuple):
+    """A user of etcd."""
+
+    user: str
+    password: str
+
+    def __repr__(self) -> str:
+        return f"Login({self.user!r})"
 
 
 class KeyValue(NamedTuple):
@@ -68,9 +83,11 @@ class Coordinator(Protocol):
         present: tuple[str, int] | None = None,
         absent: tuple[str, int] | None = None,
         lease: int = 0,
+        also: str | None = None,
     ) -> Outcome:
         """Put a value in one transaction if the key has this revision (0: does not exist; None: any), if one other key
-        was created at a revision, and if another was not. Raises EtcdUnavailable: the outcome is unknown."""
+        was created at a revision (0: does not exist), and if another was not. also: a further key, put without a value.
+        Raises EtcdUnavailable: the outcome is unknown."""
 
     async def delete(self, key: str) -> None:
         """Remove a key, if it is there. Raises EtcdUnavailable: the outcome is unknown."""
@@ -95,10 +112,12 @@ class Coordinator(Protocol):
 class EtcdClient:
     """etcd at some endpoints. For one event loop."""
 
-    def __init__(self, endpoints: Sequence[str], *, verify: Any = True) -> None:
-        """endpoints: URLs, as in http://127.0.0.1:2379. verify: an ssl.SSLContext for https."""
+    def __init__(self, endpoints: Sequence[str], *, verify: Any = True, login: Login | None = None) -> None:
+        """endpoints: URLs, as in http://127.0.0.1:2379. verify: an ssl.SSLContext for https. login: where etcd has
+        users."""
         self._endpoints = list(endpoints)
-        timeout = httpx.Timeout(CALL_S, read=CALL_S)
+        self._login, self._token = login, ""
+        timeout = httpx.Timeout(CALL_S, connect=CALL_S / 2)
         # Without the proxy of the environment: etcd is never behind one.
         self._http = httpx.AsyncClient(timeout=timeout, verify=verify, trust_env=False)
 
@@ -114,9 +133,9 @@ class EtcdClient:
 
     async def read(self, prefix: str) -> Picture:
         """See `Coordinator`."""
-        answer = await self._call("kv/range", _range_of(prefix))
-        pairs = (_pair(one) for one in answer.get("kvs", ()))
-        return Picture({pair.key: pair for pair in pairs}, _revision(answer))
+        answer = await self._call("kv/range", _range_of(prefix), answers.Range)
+        pairs = map(_pair, answer.kvs)
+        return Picture({pair.key: pair for pair in pairs}, answer.header.revision)
 
     async def put(
         self,
@@ -127,6 +146,7 @@ class EtcdClient:
         present: tuple[str, int] | None = None,
         absent: tuple[str, int] | None = None,
         lease: int = 0,
+        also: str | None = None,
     ) -> Outcome:
         """See `Coordinator`."""
         compare: list[dict[str, Any]] = []
@@ -136,30 +156,31 @@ class EtcdClient:
             if other is not None:
                 compare.append(_comparison(other[0], "CREATE", "create_revision", other[1], result))
         get = {"request_range": {"key": _base64(key.encode())}}
-        wanted = {"key": _base64(key.encode()), "value": _base64(value), "lease": str(lease)}
-        answer = await self._call(
-            "kv/txn", {"compare": compare, "success": [{"request_put": wanted}, get], "failure": [get]}
-        )
-        last = answer["responses"][-1]["response_range"]
-        found = [_pair(one) for one in last.get("kvs", ())]
-        return Outcome(bool(answer.get("succeeded")), found[0] if found else None)
+        wanted = [{"key": _base64(key.encode()), "value": _base64(value), "lease": str(lease)}]
+        if also is not None:
+            wanted.append({"key": _base64(also.encode()), "value": ""})
+        success = [*({"request_put": one} for one in wanted), get]
+        body = {"compare": compare, "success": success, "failure": [get]}
+        answer = await self._call("kv/txn", body, answers.Transaction)
+        found = [_pair(one) for one in answer.responses[-1].response_range.kvs]
+        return Outcome(answer.succeeded, found[0] if found else None)
 
     async def delete(self, key: str) -> None:
         """See `Coordinator`."""
-        await self._call("kv/deleterange", {"key": _base64(key.encode())})
+        await self._call("kv/deleterange", {"key": _base64(key.encode())}, answers.Anything)
 
     async def grant(self, ttl_s: int) -> int:
         """See `Coordinator`."""
-        return int((await self._call("lease/grant", {"TTL": str(ttl_s)}))["ID"])
+        return (await self._call("lease/grant", {"TTL": str(ttl_s)}, answers.Lease)).ID
 
     async def keep_alive(self, lease: int) -> bool:
         """See `Coordinator`."""
-        answer = await self._call("lease/keepalive", {"ID": str(lease)})
-        return int(answer.get("result", {}).get("TTL", 0)) > 0
+        answer = await self._call("lease/keepalive", {"ID": str(lease)}, answers.KeptAlive)
+        return answer.result.TTL > 0
 
     async def revoke(self, lease: int) -> None:
         """See `Coordinator`."""
-        await self._call("lease/revoke", {"ID": str(lease)})
+        await self._call("lease/revoke", {"ID": str(lease)}, answers.Anything)
 
     async def watch(self, prefix: str, revision: int) -> AsyncIterator[Sequence[Change]]:
         """See `Coordinator`."""
@@ -168,63 +189,94 @@ class EtcdClient:
         timeout = httpx.Timeout(CALL_S, read=_WATCH_SILENCE_S)
         try:
             async with self._http.stream(
-                "POST", url, json={"create_request": wanted}, timeout=timeout
+                "POST", url, json={"create_request": wanted}, timeout=timeout, headers=self._headers()
             ) as response:
                 if response.status_code != httpx.codes.OK:
                     raise EtcdUnavailable(f"{url}: status {response.status_code}")
                 async for line in _lines(response):
-                    result = _decoded(line).get("result", {})
-                    if result.get("canceled") or "compact_revision" in result:
-                        raise WatchEnded(f"etcd ended the watch of {prefix}: {str(result)[:200]}")
-                    yield [_change(one) for one in result.get("events", ())]
+                    result = decoded(line, answers.Watched).result
+                    if result.canceled or result.compact_revision:
+                        raise WatchEnded(f"etcd ended the watch of {prefix}: {line[:200]!r}")
+                    yield [_change(one) for one in result.events]
         except httpx.HTTPError as error:
             self._next_endpoint()
             raise EtcdUnavailable(f"{url}: {error!r}") from error
         raise WatchEnded(f"etcd ended the watch of {prefix}")
 
-    async def _call(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    async def _call(self, path: str, body: Mapping[str, Any], answer: type[T]) -> T:
+        """Ask etcd, and log in before, if need be."""
+        login = self._login
+        if login is None:
+            return decoded(await self._posted(path, body), answer)
+        if not self._token:
+            await self._log_in(login)
+        try:
+            found = await self._posted(path, body)
+        except EtcdUnavailable as error:
+            if not any(text in f"{error}" for text in _OTHER_LOGIN):
+                raise
+            await self._log_in(login)
+            found = await self._posted(path, body)
+        return decoded(found, answer)
+
+    async def _log_in(self, login: Login) -> None:
+        self._token = ""
+        body = {"name": login.user, "password": login.password}
+        self._token = decoded(await self._posted("auth/authenticate", body), answers.Token).token
+
+    def _headers(self) -> dict[str, str]:
+        return {"Authorization": self._token} if self._token else {}
+
+    async def _posted(self, path: str, body: Mapping[str, Any]) -> bytes:
         reason = ""
         for _ in self._endpoints:
             url = f"{self._endpoints[0]}/v3/{path}"
             try:
-                response = await self._http.post(url, json=body)
+                async with asyncio.timeout(CALL_S):
+                    async with self._http.stream("POST", url, json=body, headers=self._headers()) as response:
+                        found = await _body(response)
             except (httpx.ConnectError, httpx.ConnectTimeout) as error:
                 # Nothing was sent, so another endpoint may be asked.
                 self._next_endpoint()
                 reason = f"{url}: {error!r}"
                 continue
-            except httpx.HTTPError as error:
+            except (httpx.HTTPError, TimeoutError) as error:
                 self._next_endpoint()
                 raise EtcdUnavailable(f"{url}: {error!r}") from error
             if response.status_code != httpx.codes.OK:
                 self._next_endpoint()
-                raise EtcdUnavailable(f"{url}: status {response.status_code}: {response.text[:200]}")
-            return _decoded(response.text)
+                raise EtcdUnavailable(f"{url}: status {response.status_code}: {self._shown(found)}")
+            return found
         raise EtcdUnavailable(reason or "no endpoint is given")
+
+    def _shown(self, answer: bytes) -> str:
+        """Return the beginning of an answer, unless it repeats a password."""
+        shown = answer[:200].decode(errors="replace").strip()
+        return "" if self._login is not None and self._login.password in shown else repr(shown)
 
     def _next_endpoint(self) -> None:
         self._endpoints.append(self._endpoints.pop(0))
 
 
-async def _lines(response: httpx.Response) -> AsyncIterator[str]:
+async def _body(response: httpx.Response) -> bytes:
+    """Return a body of bounded length."""
+    found = bytearray()
+    async for piece in response.aiter_bytes():
+        found += piece
+        if len(found) > _ANSWER_BYTES:
+            raise EtcdUnavailable(f"an answer has more than {_ANSWER_BYTES} bytes")
+    return bytes(found)
+
+
+async def _lines(response: httpx.Response) -> AsyncIterator[bytes]:
     """Yield lines of bounded length."""
     rest = b""
     async for piece in response.aiter_bytes():
         *whole, rest = (rest + piece).split(b"\n")
-        if len(rest) > _LINE_BYTES:
-            raise EtcdUnavailable(f"a line of a watch has more than {_LINE_BYTES} bytes")
+        if len(rest) > _ANSWER_BYTES:
+            raise EtcdUnavailable(f"a line of a watch has more than {_ANSWER_BYTES} bytes")
         for line in whole:
-            yield line.decode()
-
-
-def _decoded(text: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except ValueError:
-        raise EtcdUnavailable(f"invalid answer: expected JSON, got {text[:200]!r}") from None
-    if not isinstance(found, dict) or "error" in found:
-        raise EtcdUnavailable(f"etcd answers with an error: {text[:200]}")
-    return found
+            yield line
 
 
 def _range_of(prefix: str) -> dict[str, str]:
@@ -236,23 +288,17 @@ def _comparison(key: str, target: str, field: str, value: int, result: str) -> d
     return {"key": _base64(key.encode()), "target": target, field: str(value), "result": result}
 
 
-def _pair(one: Mapping[str, Any]) -> KeyValue:
-    return KeyValue(
-        base64.b64decode(one["key"]).decode(),
-        base64.b64decode(one.get("value", "")),
-        int(one["create_revision"]),
-        int(one["mod_revision"]),
-    )
+def _pair(one: answers.Pair) -> KeyValue:
+    return KeyValue(_key(one), one.value, one.create_revision, one.mod_revision)
 
 
-def _change(event: Mapping[str, Any]) -> Change:
-    key = base64.b64decode(event["kv"]["key"]).decode()
-    found = None if event.get("type") == "DELETE" else _pair(event["kv"])
-    return Change(key, found, int(event["kv"]["mod_revision"]))
+def _change(event: answers.Event) -> Change:
+    found = None if event.type == "DELETE" else _pair(event.kv)
+    return Change(_key(event.kv), found, event.kv.mod_revision)
 
 
-def _revision(answer: Mapping[str, Any]) -> int:
-    return int(answer["header"]["revision"])
+def _key(one: answers.Pair) -> str:
+    return one.key.decode(errors="replace")  # of a stranger
 
 
 def _base64(value: bytes) -> str:

@@ -86,18 +86,21 @@ class Registry:
 
     async def run(self) -> None:
         """Follow etcd until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._read_often())
-            tasks.create_task(self._watch())
+        await asyncio.gather(self._read_often(), self._watch())
 
     async def _read_often(self) -> None:
+        is_away = False
         while True:
             try:
                 await self.refresh()
             except EtcdUnavailable as error:
-                _LOGGER.debug("etcd: %s", error)
+                _LOGGER.log(logging.DEBUG if is_away else logging.WARNING, "etcd does not answer: %s", error)
+                is_away = True
                 await asyncio.sleep(_RETRY_S)
                 continue
+            if is_away:
+                _LOGGER.warning("etcd answers again")
+                is_away = False
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), _READ_S)
             self._wake.clear()

