@@ -31,7 +31,7 @@ class Leader:
     ) -> None:
         self.member = member
         self.generation = record.generation
-        self.replicas = record.replicas
+        self.replicas, self.nodes = record.replicas, record.nodes
         self.isr = record.isr
         self.proposals: set[ShardRecord] = set()
         """What may be in etcd by now, or soon, as far as this leader knows."""
@@ -54,7 +54,7 @@ class Leader:
         """Compare a follower's last record with the own one at its place. Equal offset and generation means equal
         records up to there (Raft §5.3, log matching), so the answer is a place to start, or one to cut to (KIP-279)."""
         log = self.logs.get(frame.log)
-        if log is None:
+        if log is None or node_of(member) not in self.nodes:
             return
         for other in [one for one in self.followers if node_of(one) == node_of(member) and one != member]:
             del self.followers[other]
@@ -125,7 +125,9 @@ class Leader:
 
     def settled(self, record: ShardRecord) -> None:
         """Take the in-sync members that etcd has. Proposals for an earlier revision cannot take place any more."""
-        self.isr, self.replicas = record.isr, record.replicas
+        self.isr, self.replicas, self.nodes = record.isr, record.replicas, record.nodes
+        for member in [one for one in self.followers if node_of(one) not in self.nodes]:
+            del self.followers[member]
         self.proposals.clear()
         self.advance()
 

@@ -98,7 +98,7 @@ class ShardRecord:
 
     def admitted(self, member: str) -> Self | None:
         """Return the record with one more in-sync member. The leader proves that it has every committed record."""
-        if member in self.isr or node_of(member) not in self.replicas + self.adding:
+        if member in self.isr or node_of(member) not in self.nodes:
             return None
         return replace(self, isr=self.isr | {member})
 
@@ -109,22 +109,36 @@ class ShardRecord:
             return None
         return replace(self, isr=self.isr - {member})
 
-    # Who has a replica.
+    # Who has a replica. An operator proposes these: a leader that has not seen them yet counts more members, not fewer.
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Return the nodes that have a replica, or copy one."""
+        return self.replicas + self.adding
 
     def adds(self, node: str) -> Self | None:
         """Return the record with a node that begins to copy the shard."""
-        if node in self.replicas + self.adding or len(self.replicas + self.adding) == MOST_REPLICAS:
+        if node in self.nodes or len(self.nodes) == MOST_REPLICAS:
             return None
         return replace(self, adding=(*self.adding, node))
 
-    def moved(self, node: str, away: str) -> Self | None:
-        """Return the record with a node in the place of another one, once the new one is in sync and the old one is
-        not."""
-        in_sync = {node_of(member) for member in self.isr}
-        if node not in self.adding or away not in self.replicas or node not in in_sync or away in in_sync:
+    def spared(self, node: str) -> Self | None:
+        """Return the record without a node that copies the shard and is not in sync yet."""
+        if node not in self.adding or node in map(node_of, self.isr):
+            return None
+        return replace(self, adding=tuple(one for one in self.adding if one != node))
+
+    def moved(self, node: str, away: str, min_isr: int) -> Self | None:
+        """Return the record with a node in the place of another one, once the new one is in sync. The old one leaves
+        the in-sync set as well; not while it leads."""
+        isr = frozenset(member for member in self.isr if node_of(member) != away)
+        if node not in self.adding or away not in self.replicas or node not in map(node_of, isr):
+            return None
+        if len(isr) < min_isr or self.leader not in (None, *isr):
             return None
         return replace(
             self,
+            isr=isr,
             replicas=tuple(node if one == away else one for one in self.replicas),
             adding=tuple(one for one in self.adding if one != node),
         )

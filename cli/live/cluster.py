@@ -9,7 +9,6 @@ import ssl
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -41,7 +40,8 @@ Examples:
   timestone cluster COMMAND --help           options and examples of a command
 
 URL: etcd://HOST:PORT[,HOST:PORT...]/NAME, some endpoints of etcd and the name
-of the cluster there. With --ca, --certificate and --key, connections are TLS.
+of the cluster there. With --ca, --certificate and --key, connections are TLS;
+with --user and --password-file, etcd is asked as one of its users.
 """
 _INIT = """\
 Examples:
@@ -68,6 +68,17 @@ Exit codes: 0 every shard has a leader, or the cluster has no log; 1 a shard has
 none; 64 invalid arguments, or the cluster is not in etcd; 74 etcd does not
 answer.
 """
+_REPLACE = """\
+Examples:
+  timestone cluster replace etcd://127.0.0.1:2379/plant b d
+  timestone cluster replace etcd://127.0.0.1:2379/plant 5f0e6a1b2c3d4e5f d
+
+NEW copies every shard of OLD, one after another, and takes its place once it is
+in sync. OLD may run, or be lost: then it is named by its id, which `cluster
+status` shows. If OLD leads a shard, NEW leads it next; stop OLD before, if it
+runs, so that no append is interrupted. The files of OLD stay where they are.
+If NEW is not in sync in time, nothing is changed; the command may be repeated.
+"""
 _APPEND = """\
 Examples:
   echo hello | timestone cluster append etcd://127.0.0.1:2379/plant telemetry
@@ -81,7 +92,9 @@ acknowledged: such a record may be in the log twice.
 
 
 def _connection(function: Callable[..., T]) -> Callable[..., T]:
+    function = click.option("--user", metavar="NAME", help="User of etcd, where etcd has users.")(function)
     for name, text in (
+        ("password-file", "File whose first line is the password of that user."),
         ("key", "PEM file with the key of that certificate."),
         ("certificate", "PEM file with the own certificate."),
         ("ca", "PEM file with who signs all certificates; connections are TLS then."),
@@ -99,11 +112,11 @@ def command() -> None:
 @_connection
 @click.option("--shards", type=int, default=1, help="Units of leadership; cannot change later.")
 @click.option("--replicas", type=int, default=3, help="Nodes that have each shard.")
-def init(url: str, shards: int, replicas: int, **files: Path | None) -> None:
+def init(url: str, shards: int, replicas: int, **access: Any) -> None:
     """Make a cluster in etcd."""
     operations = _module("operations")
     made = _with_etcd(
-        url, files, lambda etcd, keys: operations.make_cluster(etcd, keys, shards=shards, replicas=replicas)
+        url, access, lambda etcd, keys: operations.make_cluster(etcd, keys, shards=shards, replicas=replicas)
     )
     print_text(
         f"cluster {made.id}: {format_count(made.shards, 'shard')}, {made.replicas} replicas, "
@@ -114,20 +127,20 @@ def init(url: str, shards: int, replicas: int, **files: Path | None) -> None:
 @command.command("create-log", epilog=_CREATE, exit_failed=EXIT_SYSTEM)
 @_connection
 @click.argument("log", metavar="LOG", help="Name of the log.")
-def create_log(url: str, log: str, **files: Path | None) -> None:
+def create_log(url: str, log: str, **access: Any) -> None:
     """Make a log in all shards."""
     operations = _module("operations")
-    is_new = _with_etcd(url, files, lambda etcd, keys: operations.make_log(etcd, keys, log))
+    is_new = _with_etcd(url, access, lambda etcd, keys: operations.make_log(etcd, keys, log))
     print_text(f"log {log}" if is_new else f"log {log} is there already")
 
 
 @command.command(epilog=_STATUS, exit_failed=EXIT_SYSTEM)
 @_connection
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def status(url: str, as_json: bool, **files: Path | None) -> int:
+def status(url: str, as_json: bool, **access: Any) -> int:
     """Show nodes, shards and logs as etcd has them."""
     operations = _module("operations")
-    found: ClusterStatus = _with_etcd(url, files, operations.cluster_status)
+    found: ClusterStatus = _with_etcd(url, access, operations.cluster_status)
     if as_json:
         print_json(
             {
@@ -160,9 +173,12 @@ def _print_status(console: "Console", found: "ClusterStatus") -> None:
     shards.add_column("generation", justify="right")
     for shard in found.shards:
         leader = "none" if shard.leader is None else names.get(shard.leader, f"{shard.leader} (gone)")
-        in_sync, replicas = (
-            ", ".join(names.get(node, node) for node in group) for group in (shard.in_sync, shard.replicas)
+        leader = "record is gone" if shard.is_lost else leader
+        in_sync, replicas, adding = (
+            ", ".join(names.get(node, node) for node in group)
+            for group in (shard.in_sync, shard.replicas, shard.adding)
         )
+        replicas += f"; copying: {adding}" if adding else ""
         shards.add_row(
             str(shard.number), leader, in_sync or "none", replicas or "none", str(shard.generation)
         )
@@ -171,15 +187,35 @@ def _print_status(console: "Console", found: "ClusterStatus") -> None:
         console.print(table)
 
 
+@command.command(epilog=_REPLACE, exit_failed=EXIT_SYSTEM)
+@_connection
+@click.argument("old", metavar="OLD", help="Node that leaves: its id, or its name if it runs.")
+@click.argument("new", metavar="NEW", help="Node that takes its place: its id or name.")
+@click.option("--timeout-s", type=float, default=3600.0, help="Time for each shard.")
+def replace(url: str, old: str, new: str, timeout_s: float, **access: Any) -> None:
+    """Put a node in the place of another one."""
+    operations = _module("operations")
+    try:
+        _with_etcd(
+            url,
+            access,
+            lambda etcd, keys: operations.replace_node(
+                etcd, keys, old, new, timeout_s=timeout_s, progress=lambda line: print(line, flush=True)
+            ),
+        )
+    except TimeoutError:
+        raise CommandError(f"{new} was not in sync within {timeout_s:g} s: nothing is changed") from None
+
+
 @command.command(epilog=_APPEND, exit_failed=EXIT_SYSTEM)
 @_connection
 @click.argument("log", metavar="LOG", help="Name of the log.")
 @click.option("--topic", help="Topic of the records.")
 @click.option("--shard", type=int, default=0, help="Shard to append to.")
 @click.option("--timeout-s", type=float, default=30.0, help="Time for each record.")
-def append(url: str, log: str, topic: str | None, shard: int, timeout_s: float, **files: Path | None) -> None:
+def append(url: str, log: str, topic: str | None, shard: int, timeout_s: float, **access: Any) -> None:
     """Append one record for each line of input."""
-    certificates = _certificates(files)
+    certificates = _certificates(access)
     client_module = _module("node.client")
 
     async def lines(etcd: "EtcdClient", keys: "ClusterKeys") -> None:
@@ -197,17 +233,19 @@ def append(url: str, log: str, topic: str | None, shard: int, timeout_s: float, 
         finally:
             await client.close()
 
-    _with_etcd(url, files, lines)
+    _with_etcd(url, access, lines)
 
 
 def _with_etcd(
-    url: str, files: dict[str, Path | None], work: "Callable[[EtcdClient, ClusterKeys], Awaitable[T]]"
+    url: str, access: dict[str, Any], work: "Callable[[EtcdClient, ClusterKeys], Awaitable[T]]"
 ) -> T:
-    certificates = _certificates(files)
+    certificates = _certificates(access)
     address_module = _module("etcd.address")
     try:
         address = address_module.ClusterAddress.parse(url)
-        etcd = address.client(certificates)
+        etcd = address.client(
+            certificates, address_module.read_login(access["user"], access["password_file"])
+        )
     except (ValueError, ssl.SSLError) as error:
         raise UsageError(str(error)) from None
 
@@ -221,8 +259,8 @@ def _with_etcd(
         raise UsageError(str(error)) from None
 
 
-def _certificates(files: dict[str, Path | None]) -> Any:
-    given = [files[name] for name in ("ca", "certificate", "key")]
+def _certificates(access: dict[str, Any]) -> Any:
+    given = [access[name] for name in ("ca", "certificate", "key")]
     if not any(given):
         return None
     if not all(given):

@@ -38,6 +38,10 @@ class ClusterKeys:
         """Return the key of a shard."""
         return f"{self.prefix}shards/{number}"
 
+    def placed(self, number: int) -> str:
+        """Return the key that is there for good once a shard has had a record: one that is gone is not made again."""
+        return f"{self.prefix}placed/{number}"
+
     def log(self, name: str) -> str:
         """Return the key of a log."""
         return f"{self.prefix}logs/{name}"

@@ -1,7 +1,7 @@
 """Connections between nodes: one for each direction, which its sender dials, supervises and dials again.
 
-What a dead link loses is asked for again by the protocol, so a queue holds frames and places in a log, never records,
-and is dropped as a whole."""
+What a connection loses when it ends is asked for again by the protocol on the next one, so a queue holds frames and
+places in a log, never records; one that is full ends its connection."""
 
 import asyncio
 import logging
@@ -23,8 +23,13 @@ _DIAL_S = 2.0
 _PAUSE_S = (0.05, 1.0)
 _BUFFER_BYTES = 4 << 20
 _HELLO_BYTES = 1024
-_CONNECTIONS = 1024
-"""Most connections that a node accepts."""
+_HANDSHAKE_S = 5.0
+_CLIENTS = 1024
+"""Most clients that a node accepts."""
+_NODES = 1024
+"""Most nodes that it accepts. They have places of their own, and one each: a new connection takes the old one's."""
+_STRANGERS = 256
+"""Most connections without a first message yet; a further one takes the place of the oldest."""
 
 Item = Callable[[], Awaitable[list[bytes] | None]] | list[bytes]
 """A message; or a function that returns the next message when it can be sent, and None after the last one."""
@@ -47,14 +52,23 @@ class Link:
         self._linked = linked
         self._items: deque[Item] = deque()
         self._has_items = asyncio.Event()
-        self.is_up = False
+        self._writer: asyncio.StreamWriter | None = None
+
+    @property
+    def is_up(self) -> bool:
+        """Return whether there is a connection."""
+        return self._writer is not None
 
     def put(self, item: Item) -> None:
-        """Send a message after the others; dropped without a connection."""
-        if not self.is_up:
+        """Send a message after the others. Dropped without a connection, which is ended where too many wait: the
+        next one makes the other side ask for what it lacks."""
+        if self._writer is None:
             return
         if len(self._items) >= _QUEUE_ITEMS:
-            self._items.clear()  # what is lost is asked for again
+            _LOGGER.warning("link to %s: closed: %d messages wait", self._address(), len(self._items))
+            self._writer.transport.abort()
+            self._writer = None
+            return
         self._items.append(item)
         self._has_items.set()
 
@@ -70,7 +84,7 @@ class Link:
                 except (OSError, TimeoutError, ssl.SSLError) as error:
                     _LOGGER.debug("link to %s: %r", address, error)
                 finally:
-                    self.is_up = False
+                    self._writer = None
                     self._items.clear()
             await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
             pause_s = min(2 * pause_s, _PAUSE_S[1])
@@ -82,7 +96,7 @@ class Link:
         try:
             writer.transport.set_write_buffer_limits(high=_BUFFER_BYTES)
             writer.writelines(encoded(self._hello))
-            self.is_up = True
+            self._writer = writer
             self._linked()
             sending = asyncio.ensure_future(self._send(writer))
             ended = asyncio.ensure_future(reader.read(1))  # the other side sends nothing: this is its end
@@ -135,11 +149,16 @@ class Listener:
         self._received = received
         self._asked = asked
         self._server: asyncio.Server | None = None
-        self._writers: set[asyncio.StreamWriter] = set()
+        self._strangers: dict[asyncio.StreamWriter, None] = {}
+        self._clients: set[asyncio.StreamWriter] = set()
+        self._nodes: dict[str, asyncio.StreamWriter] = {}
 
     async def start(self, host: str, port: int, context: ssl.SSLContext | None) -> int:
         """Listen, and return the port. Raises OSError."""
-        self._server = await asyncio.start_server(self._serve, host, port, ssl=context, limit=_BUFFER_BYTES)
+        limit_s = _HANDSHAKE_S if context is not None else None
+        self._server = await asyncio.start_server(
+            self._serve, host, port, ssl=context, limit=_BUFFER_BYTES, ssl_handshake_timeout=limit_s
+        )
         found: int = self._server.sockets[0].getsockname()[1]
         return found
 
@@ -147,28 +166,19 @@ class Listener:
         """Close all connections."""
         if self._server is not None:
             self._server.close()
-            for writer in list(self._writers):
+            for writer in [*self._strangers, *self._clients, *self._nodes.values()]:
                 writer.transport.abort()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._writers) >= _CONNECTIONS:
-            _LOGGER.warning(
-                "%s: refused: there are %d connections", writer.get_extra_info("peername"), _CONNECTIONS
-            )
-            writer.transport.abort()
-            return
-        self._writers.add(writer)
+        node = ""
         try:
-            async with asyncio.timeout(_STUCK_S):
-                _, hello = await read_message(reader, most_bytes=_HELLO_BYTES)
-            if not isinstance(hello, Hello) or hello.cluster != self._cluster or hello.version != 1:
-                raise UndecodableFrame("expected the first message of a node or client of this cluster")
-            if hello.node:
-                self._linked(hello.node)
+            node = await self._greeted(reader, writer)
+            if node:
+                self._linked(node)
             while True:
                 shard, message = await read_message(reader)
-                if hello.node:
-                    self._received(hello.node, shard, message)
+                if node:
+                    self._received(node, shard, message)
                 else:
                     self._asked(writer, shard, message)
         except UndecodableFrame as error:
@@ -176,5 +186,35 @@ class Listener:
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
             pass
         finally:
-            self._writers.discard(writer)
+            self._clients.discard(writer)
+            if self._nodes.get(node) is writer:
+                del self._nodes[node]
             writer.transport.abort()
+
+    async def _greeted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
+        """Take the first message, and return the node that has sent it; empty for a client. Raises UndecodableFrame
+        for any other message, and where there is no place."""
+        if len(self._strangers) >= _STRANGERS:
+            oldest = next(iter(self._strangers))
+            del self._strangers[oldest]
+            oldest.transport.abort()
+        self._strangers[writer] = None
+        try:
+            async with asyncio.timeout(_STUCK_S):
+                _, hello = await read_message(reader, most_bytes=_HELLO_BYTES)
+        finally:
+            self._strangers.pop(writer, None)
+        if not isinstance(hello, Hello) or hello.cluster != self._cluster or hello.version != 1:
+            raise UndecodableFrame("expected the first message of a node or client of this cluster")
+        if not hello.node:
+            if len(self._clients) >= _CLIENTS:
+                raise UndecodableFrame(f"there are {_CLIENTS} clients")
+            self._clients.add(writer)
+        else:
+            before = self._nodes.get(hello.node)
+            if before is not None:
+                before.transport.abort()
+            elif len(self._nodes) >= _NODES:
+                raise UndecodableFrame(f"there are {_NODES} nodes")
+            self._nodes[hello.node] = writer
+        return hello.node

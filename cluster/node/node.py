@@ -43,6 +43,8 @@ _LOGGER = logging.getLogger("timestone.cluster")
 IDENTITY_NAME = "NODE"
 _ETCD_S = 30.0
 _HAND_OVER_S = 2.0
+_DAMAGE_S = 5.0
+"""How often to ask what the scrubber has found."""
 _ANSWER_BYTES = 4 << 20
 
 
@@ -81,6 +83,7 @@ class Node:
         self.id = ""
         self._run = 0
         self._cluster: ClusterValue | None = None
+        self._lost_records: set[int] = set()
         self._links: dict[str, Link] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._registry = Registry(etcd, keys, self._changed)
@@ -102,6 +105,7 @@ class Node:
         self._start(self._registration.run())
         self._start(self._registry.run())
         self._start(self._tick())
+        self._start(self._watch_damage())
 
     async def _found_cluster(self) -> ClusterValue:
         ends_s = now_s() + _ETCD_S
@@ -141,7 +145,8 @@ class Node:
     def _ended(self, task: "asyncio.Task[Any]") -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            _LOGGER.error("a task of the node has failed", exc_info=error)
+            trace = None if isinstance(error, TimestoneError | OSError) else error
+            _LOGGER.error("a task of the node has failed: %s", error, exc_info=trace)
             self.failed(error if isinstance(error, Exception) else RuntimeError(repr(error)))
 
     async def _tick(self) -> None:
@@ -149,6 +154,18 @@ class Node:
             for shard in list(self.shards.values()):
                 shard.tick(self._registry.runs)
             await asyncio.sleep(TICK_S)
+
+    async def _watch_damage(self) -> None:
+        """Pass on what the scrubber finds."""
+        while True:
+            await asyncio.sleep(_DAMAGE_S)
+            try:
+                found = await asyncio.to_thread(self._damaged)
+            except (TimestoneError, OSError) as error:
+                _LOGGER.warning("damage cannot be read: %s", error)
+                continue
+            for shard in list(self.shards.values()):
+                shard.damaged(found)
 
     # etcd.
 
@@ -174,20 +191,27 @@ class Node:
                 self._links[node] = self._made_link(node)
         if not registry.below("logs"):
             return  # without a log there is nothing to hold, and no frame by which to hear of each other
-        known = registry.below("shards")
+        known, placed = registry.below("shards"), registry.below("placed")
         for number in range(self._cluster.shards):
             found = known.get(str(number))
+            if found is None and (number in self.shards or str(number) in placed):
+                self._lost_record(number)
+                continue
             if found is None:
                 self._make_shard(number)
                 continue
+            self._lost_records.discard(number)
             try:
                 record = ShardRecord.decode(found.value)
             except UndecodableShardRecord as error:
                 _LOGGER.error("shard %d: %s", number, error)
                 continue
-            if self.id in record.replicas:
+            if self.id in record.nodes:
                 self._take_shard(number)
                 self.shards[number].record_seen(record, found.revision)
+            elif number in self.shards:
+                _LOGGER.warning("shard %d: another node has this one's place; its files stay", number)
+                self._start(self.shards.pop(number).close())
 
     def _is_same_cluster(self) -> bool:
         pair = self._registry.pairs.get(self._keys.cluster)
@@ -248,8 +272,27 @@ class Node:
         self._start(self._put_shard(number, ShardRecord.first(tuple(chosen))))
 
     async def _put_shard(self, number: int, record: ShardRecord) -> None:
+        placed = self._keys.placed(number)
         with suppress(EtcdUnavailable):
-            self._registry.note(await self._etcd.put(self._keys.shard(number), record.encode(), revision=0))
+            self._registry.note(
+                await self._etcd.put(
+                    self._keys.shard(number), record.encode(), revision=0, present=(placed, 0), also=placed
+                )
+            )
+
+    def _lost_record(self, number: int) -> None:
+        """Say that the record of a shard is gone from etcd, and what it was. A new one would begin at generation 0 with
+        any nodes, though the logs of others hold what was acknowledged."""
+        if number in self._lost_records:
+            return
+        self._lost_records.add(number)
+        record = self.shards[number].replica.record if number in self.shards else None
+        last = record.encode().decode() if record is not None else "not known to this node"
+        _LOGGER.error(
+            "shard %d: its record is gone from etcd: no node is elected, admitted or dismissed; it was %s",
+            number,
+            last,
+        )
 
     def propose(self, shard: int, proposal: Propose) -> None:
         """Run a transaction for a shard."""
@@ -272,7 +315,8 @@ class Node:
             _LOGGER.debug("shard %d: outcome of a proposal is unknown: %s", number, error)
             return self._registry.wake()
         if not outcome.is_done and outcome.found is not None and outcome.found.revision == proposal.revision:
-            self.shards[number].refused(proposal)
+            if number in self.shards:
+                self.shards[number].refused(proposal)
             return self._registry.wake()
         return self._registry.note(outcome)
 
@@ -355,7 +399,7 @@ class Node:
         return {
             "shards": len(self.shards),
             "leading": sum(isinstance(role, Leader) and role.is_serving for role in roles),
-            "alarms": sum(bool(one.alarm) for one in self.shards.values()),
+            "alarms": sum(bool(one.alarm) for one in self.shards.values()) + len(self._lost_records),
             "links": sum(link.is_up for link in self._links.values()),
         }
 

@@ -132,6 +132,11 @@ class Shard:
         self._replica.received(node, frame)
         self._perform()
 
+    def damaged(self, logs: frozenset[str]) -> None:
+        """Take note of logs that are damaged: this replica leads and acknowledges no more."""
+        for name in sorted(logs & self._logs.keys() - self._damaged):
+            self._found_damage(name)
+
     def tick(self, runs: Mapping[str, int]) -> None:
         """Do what is due; five times a second."""
         self._deadlines.tick(now_s(), runs)
@@ -165,6 +170,12 @@ class Shard:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     # Logs.
+
+    def _found_damage(self, name: str) -> None:
+        self._damaged |= {name}
+        self._alarmed(f"{name} has a damaged record")
+        self._replica.damaged(name)
+        self._perform()
 
     def _take(self, name: str, log: ReplicatedLog) -> None:
         log.follow()
@@ -327,8 +338,7 @@ class Shard:
             except (TimestoneError, OSError) as error:
                 _LOGGER.error("shard %d: %s cannot be shipped: %s", self.number, ship.log, error)
                 if self._replica.role is role:
-                    self._replica.damaged(ship.log)
-                    self._perform()
+                    self._found_damage(ship.log)
                 return None
             if self._replica.role is not role:
                 return None

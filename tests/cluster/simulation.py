@@ -44,7 +44,19 @@ LEASE_S = 3.0
 KEEP_ALIVE_S = 1.0
 CALM_S = 10.0
 """After the last fault every shard commits within this time."""
-FAULTS = ("kill", "power", "pause", "cut", "one way", "alone", "no etcd", "etcd down", "slow disk", "lease")
+FAULTS = (
+    "kill",
+    "power",
+    "pause",
+    "cut",
+    "one way",
+    "alone",
+    "no etcd",
+    "etcd down",
+    "slow disk",
+    "lease",
+    "replace",
+)
 
 
 class Broken(AssertionError):
@@ -92,7 +104,7 @@ class Simulation:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)  # else it would be a part of what the first node records
         self.now_s = 0.0
-        self.counts = dict.fromkeys(("elections", "cuts", "starts", "records", "faults"), 0)
+        self.counts = dict.fromkeys(("elections", "cuts", "starts", "records", "faults", "replaced"), 0)
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._runs = itertools.count(1)
@@ -190,6 +202,41 @@ class Simulation:
                 self.at(lasts_s, lambda: setattr(node, "flush_s", 0.002))
             case "lease":
                 self.leases.pop(node.name, None)
+            case "replace":
+                number = rng.choice(sorted(self.shards))
+                record = self.shards[number].record
+                if spares := [name for name in sorted(self.nodes) if name not in record.nodes]:
+                    self._replace(number, self.nodes[rng.choice(spares)], rng.choice(record.replicas))
+
+    def _replace(self, number: int, node: SimulatedNode, away: str) -> None:
+        """Do what an operator's command does: have a node take another one's place, step by step."""
+        shard = self.shards[number]
+        if away not in shard.record.replicas:
+            return
+        if self.is_etcd_up:
+            record = shard.record
+            run = self.leases.get(node.name, (0, 0.0))[0]
+            if node.name not in record.nodes:
+                self._put(number, record.adds(node.name))
+            elif record.leader == away and node.name in record.isr and run:
+                self._put(number, record.handed_over(node.name, run))
+            elif (moved := record.moved(node.name, away, 2)) is not None:
+                self.counts["replaced"] += 1
+                self._put(number, moved)
+        self.at(0.5, lambda: self._replace(number, node, away))
+
+    def _put(self, number: int, record: ShardRecord | None) -> None:
+        """Put a record in etcd, from where all nodes that reach it see it."""
+        if record is None:
+            return
+        shard = self.shards[number]
+        self.counts["elections"] += record.generation > shard.record.generation
+        shard.record, shard.revision = record, shard.revision + 1
+        for other in self.nodes.values():
+            if self._reaches_etcd(other):
+                self._hold(other, number)
+                if number in other.replicas:
+                    self._see(other, number)
 
     def _cut(self, pairs: set[tuple[str, str]], lasts_s: float) -> None:
         self.cut |= pairs
@@ -241,17 +288,28 @@ class Simulation:
         node.run = next(self._runs)
         self.leases[node.name] = node.run, self.now_s + LEASE_S
         self.at(KEEP_ALIVE_S, lambda: self._keep_alive(node), node)
-        for number, shard in self.shards.items():
+        for number in self.shards:
             if number in node.replicas:
                 node.replicas[number].registered(node.run)
                 self._perform(node, number)
-            elif node.name in shard.record.replicas:
-                assert node.store is not None
-                log = node.logs[number] = EngineReplicaLog(node.store, shard.name)
-                node.replicas[number] = self.replica_type(node.name, node.run, 2, {shard.name: log.state()})
-                node.deadlines[number] = Deadlines(node.replicas[number], self.now_s)
-                self._see(node, number)
-                self.at(self.rng.random() * TICK_S, lambda number=number: self._tick(node, number), node)  # type: ignore[misc]
+            self._hold(node, number)
+
+    def _hold(self, node: SimulatedNode, number: int) -> None:
+        """Give a node a replica of a shard while it has a place there, and take it away after that."""
+        shard = self.shards[number]
+        if number in node.replicas and node.name not in shard.record.nodes:
+            node.logs[number].follow()
+            for part in (node.replicas, node.deadlines, node.logs):
+                del part[number]
+            node.flushing.discard(number)
+        elif number not in node.replicas and node.run and node.name in shard.record.nodes:
+            assert node.store is not None
+            log = node.logs[number] = EngineReplicaLog(node.store, shard.name)
+            replica = self.replica_type(node.name, node.run, 2, {shard.name: log.state()})
+            node.replicas[number] = replica
+            node.deadlines[number] = Deadlines(replica, self.now_s)
+            self._see(node, number)
+            self.at(self.rng.random() * TICK_S, lambda: self._tick(node, number, replica), node)
 
     def _stop(self, node: SimulatedNode, *, is_power_cut: bool = False) -> None:
         if node.store is None or node.files is None:
@@ -274,20 +332,26 @@ class Simulation:
         node.store.close()  # of the old folder: what the process would have done after its death
         shutil.rmtree(root)
         node.store = node.files = None
+        node.run = 0
         node.logs, node.replicas, node.deadlines, node.flushing = {}, {}, {}, set()
 
-    def _tick(self, node: SimulatedNode, number: int) -> None:
+    def _tick(self, node: SimulatedNode, number: int, replica: Replica) -> None:
+        if node.replicas.get(number) is not replica:
+            return
         runs = {name: run for name, (run, ends_s) in self.leases.items() if ends_s > self.now_s}
         if self._reaches_etcd(node):
+            self._hold(node, number)
+            if number not in node.replicas:
+                return
             self._see(node, number)
         node.deadlines[number].tick(self.now_s, runs)
         self._perform(node, number)
-        self.at(TICK_S, lambda: self._tick(node, number), node)
+        self.at(TICK_S, lambda: self._tick(node, number, replica), node)
 
     def _append(self) -> None:
         """Let clients append where a leader serves."""
         for node in self.nodes.values():
-            for number, replica in node.replicas.items():
+            for number, replica in list(node.replicas.items()):
                 if (
                     node.paused_until <= self.now_s
                     and replica.is_serving
@@ -308,10 +372,14 @@ class Simulation:
             return
         node.flushing.add(number)
 
+        replica = node.replicas[number]
+
         def flush() -> None:
+            if node.replicas.get(number) is not replica:
+                return
             node.flushing.discard(number)
             end = node.logs[number].flush()
-            node.replicas[number].durable(self.shards[number].name, end)
+            replica.durable(self.shards[number].name, end)
             self._perform(node, number)
 
         self.at(node.flush_s * self.rng.uniform(0.5, 2), flush, node)
@@ -335,8 +403,9 @@ class Simulation:
         record, revision = shard.record, shard.revision  # as it was read; it arrives later
 
         def arrive() -> None:
-            node.replicas[number].record_seen(record, revision)
-            self._perform(node, number)
+            if number in node.replicas:
+                node.replicas[number].record_seen(record, revision)
+                self._perform(node, number)
 
         self.at(self.rng.uniform(0.001, 0.05), arrive, node)
 
@@ -351,11 +420,7 @@ class Simulation:
             is_present = proposal.present is None or runs.get(proposal.present[0]) == proposal.present[1]
             is_absent = proposal.absent is None or runs.get(proposal.absent[0]) != proposal.absent[1]
             if is_present and is_absent:
-                self.counts["elections"] += proposal.record.generation > shard.record.generation
-                shard.record, shard.revision = proposal.record, shard.revision + 1
-                for other in self.nodes.values():
-                    if number in other.replicas and self._reaches_etcd(other):
-                        self._see(other, number)
+                self._put(number, proposal.record)
             elif self.rng.random() < 0.5 and number in node.replicas:
                 node.replicas[number].refused(proposal)
                 self._perform(node, number)

@@ -150,3 +150,27 @@ def test_member_of_an_earlier_boot_is_forgotten_when_the_node_follows_again() ->
     a.received("b@2", Follow(1, LOG, 0, 0, 0))
     a.appended(LOG, 1, 0)
     assert [ship.member for ship in of_type(a.take_actions(), Ship)] == ["c", "b@2"]
+
+
+def test_leader_answers_nodes_of_the_record_only_and_forgets_one_that_has_lost_its_place() -> None:
+    a = leader()
+    record = a.record
+    assert record is not None
+    a.received("d", Follow(1, LOG, 0, 0, 0))
+    assert sent(a.take_actions(), "d") == []
+    adding = record.adds("d")
+    assert adding is not None
+    a.record_seen(adding, 6)
+    a.received("d", Follow(1, LOG, 0, 0, 0))
+    assert sent(a.take_actions(), "d") != []
+    a.admit("d", 4)
+    admitted = of_type(a.take_actions(), Propose)[-1].record
+    moved = admitted.moved("d", "c", 2)
+    assert moved is not None
+    a.record_seen(moved, 7)
+    a.appended(LOG, 3, 1)
+    assert {one.member for one in of_type(a.take_actions(), Ship)} == {"b", "d"}
+    a.durable(LOG, 3)
+    for member in "bd":
+        a.received(member, Held(1, LOG, 3))
+    assert a.logs[LOG].committed == 3

@@ -74,15 +74,24 @@ def test_admission_is_for_replicas_and_for_nodes_that_copy_the_shard() -> None:
     assert adding is not None and adding.admitted("d") is not None
 
 
-def test_replacement_takes_place_when_the_new_node_is_in_sync_and_the_old_one_is_not() -> None:
+def test_node_takes_the_place_of_another_one_when_it_is_in_sync_and_the_other_does_not_lead() -> None:
     adding = replace(LED, isr=frozenset({"a", "b"})).adds("d")
     assert adding is not None and adding.adding == ("d",)
-    assert adding.moved("d", "c") is None
+    assert adding.moved("d", "c", 2) is None
     in_sync = adding.admitted("d")
-    assert in_sync is not None
-    assert in_sync.moved("d", "b") is None
-    moved = in_sync.moved("d", "c")
-    assert moved is not None and (moved.replicas, moved.adding) == (("a", "b", "d"), ())
+    assert in_sync is not None and in_sync.spared("d") is None
+    assert in_sync.moved("d", "a", 2) is None  # it leads
+    for away, left in (("c", {"a", "b", "d"}), ("b", {"a", "d"})):
+        moved = in_sync.moved("d", away, 2)
+        assert moved is not None and (set(moved.replicas), moved.adding) == ({*"abcd"} - {away}, ())
+        assert moved.isr == left
+    assert in_sync.moved("d", "b", 3) is None
+
+
+def test_node_that_copies_a_shard_can_be_left_out_when_it_is_not_in_sync() -> None:
+    adding = LED.adds("d")
+    assert adding is not None and adding.spared("d") == LED
+    assert LED.spared("d") is None and LED.spared("c") is None
 
 
 def test_recovery_makes_one_member_the_whole_set_and_says_what_is_unclean() -> None:

@@ -48,6 +48,9 @@ def test_wrong_arguments_are_refused(server: EtcdServer) -> None:
     url = f"etcd://127.0.0.1:{server.port}/other"
     assert "number of shards" in timestone("init", url, "--shards", "0", expect=64).stderr
     assert "together" in timestone("status", url, "--ca", __file__, expect=64).stderr
+    assert "together" in timestone("status", url, "--user", "plant", expect=64).stderr
+    timestone("init", url)
+    assert "expected one with a replica" in timestone("replace", url, "a", "b", expect=64).stderr
 
 
 def test_etcd_that_does_not_answer_is_an_error_of_the_system() -> None:

@@ -6,17 +6,17 @@ from collections.abc import Sequence
 
 import pytest
 
+from tests.cluster.etcd_server import eventually
 from timestone_cluster.frames import Held
 from timestone_cluster.node import links
-from timestone_cluster.node.links import Listener
+from timestone_cluster.node.links import Link, Listener
 from timestone_cluster.node.wire import Append, Hello, Message, encoded
 
 HELD = Held(1, "telemetry-0", 5)
 
 
-async def taken(*messages: Message, opened: int = 0) -> tuple[list[object], bool]:
-    """Return what a listener passes on of the messages of one connection, after others were opened; and whether it has
-    ended the connection before it got all of it."""
+async def taken(*messages: Message) -> list[object]:
+    """Return what a listener passes on of the messages of one connection."""
     found: list[object] = []
     listener = Listener(
         "cluster",
@@ -25,24 +25,18 @@ async def taken(*messages: Message, opened: int = 0) -> tuple[list[object], bool
         lambda writer, number, message: found.append((number, message)),
     )
     port = await listener.start("127.0.0.1", 0, None)
-    others = [await asyncio.open_connection("127.0.0.1", port) for _ in range(opened)]
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     for message in messages:
         writer.writelines(encoded(message, 3))
     writer.write_eof()
-    try:
-        await reader.read()
-        was_reset = False
-    except ConnectionError:
-        was_reset = True
-    for _, other in [*others, (reader, writer)]:
-        other.close()
+    assert await ended(reader)
+    writer.close()
     await listener.stop()
-    return found, was_reset
+    return found
 
 
 def test_messages_of_a_node_are_passed_on_when_it_has_said_hello() -> None:
-    assert asyncio.run(taken(Hello("cluster", "b"), HELD))[0] == ["b", ("b", 3, HELD)]
+    assert asyncio.run(taken(Hello("cluster", "b"), HELD)) == ["b", ("b", 3, HELD)]
 
 
 @pytest.mark.parametrize(
@@ -60,12 +54,77 @@ def test_connection_ends_when_its_first_message_is_no_hello_of_this_cluster(
     messages: Sequence[Message], caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, "timestone.cluster"):
-        assert asyncio.run(taken(*messages))[0] == []
+        assert asyncio.run(taken(*messages)) == []
     assert "connection closed" in caplog.text
     assert "secret" not in caplog.text
 
 
-def test_connection_is_refused_when_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(links, "_CONNECTIONS", 3)
-    assert asyncio.run(taken(Hello("cluster", "b"), opened=2))[0] == ["b"]
-    assert asyncio.run(taken(Hello("cluster", "b"), opened=3))[0] == []
+def test_node_finds_a_place_when_clients_and_silent_connections_have_all_of_theirs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(links, "_CLIENTS", 3)
+    monkeypatch.setattr(links, "_STRANGERS", 4)
+    linked: list[str] = []
+    asked: list[Message] = []
+
+    async def run() -> None:
+        listener = Listener("cluster", linked.append, lambda *_: None, lambda *what: asked.append(what[2]))
+        port = await listener.start("127.0.0.1", 0, None)
+        clients = [await dialled(port, Hello("cluster", "")) for _ in range(3)]
+        for number, (_, writer) in enumerate(clients):
+            writer.writelines(encoded(Append(number, "telemetry", [], [b""])))
+        await eventually(lambda: len(asked) == 3)
+        refused, _ = await dialled(port, Hello("cluster", ""))
+        assert await refused.read() == b""
+        silent = [await dialled(port) for _ in range(4)]
+        others = [await dialled(port, Hello("cluster", "b"))]
+        await eventually(lambda: linked == ["b"])
+        assert await ended(silent[0][0])  # gave its place to the node
+        others.append(await dialled(port, Hello("cluster", "b")))
+        await eventually(lambda: linked == ["b", "b"])
+        assert await ended(others[0][0])  # of the same node
+        for _, writer in [*clients, *silent, *others]:
+            writer.close()
+        await listener.stop()
+
+    asyncio.run(run())
+
+
+async def dialled(port: int, *messages: Message) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    for message in messages:
+        writer.writelines(encoded(message))
+    return reader, writer
+
+
+async def ended(reader: asyncio.StreamReader) -> bool:
+    """Return whether the other side ends a connection."""
+    try:
+        async with asyncio.timeout(20):
+            return await reader.read() == b""
+    except ConnectionError:
+        return True
+
+
+def test_link_begins_again_when_its_queue_is_full_so_that_the_other_side_asks_for_what_was_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(links, "_QUEUE_ITEMS", 5)
+    linked: list[str] = []
+    found: list[Message] = []
+
+    async def run() -> None:
+        listener = Listener("cluster", linked.append, lambda *what: found.append(what[2]), lambda *_: None)
+        port = await listener.start("127.0.0.1", 0, None)
+        link = Link(Hello("cluster", "b"), lambda: f"127.0.0.1:{port}", None, lambda: None)
+        task = asyncio.ensure_future(link.run())
+        await eventually(lambda: link.is_up and linked == ["b"])
+        for _ in range(6):  # without a pause in which one could be sent
+            link.put(encoded(HELD))
+        await eventually(lambda: link.is_up and linked == ["b", "b"])
+        link.put(encoded(HELD))
+        await eventually(lambda: found == [HELD])
+        task.cancel()
+        await listener.stop()
+
+    asyncio.run(run())

@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.cluster.node.test_wire import body
 from tests.timestone.replication.replicas import replicated
 from timestone_cluster.actions import Propose
-from timestone_cluster.frames import Follow, Reset
+from timestone_cluster.frames import Follow, Held, Reset, Started
 from timestone_cluster.node.links import Item
 from timestone_cluster.node.shard import Shard
 from timestone_cluster.node.wire import decoded
@@ -59,5 +59,23 @@ def test_replica_begins_again_from_its_disk_when_a_frame_asks_for_what_cannot_be
         shard.received("a", impossible)
         assert shard.replica is not before
         assert (shard.replica.role, around.failures) == (None, [])
+
+    following(tmp_path, check)
+
+
+def test_replica_acknowledges_no_more_when_it_is_damaged_while_it_follows(tmp_path: Path) -> None:
+    def check(shard: Shard, around: Noted) -> None:
+        question = around.sent[-1]
+        assert isinstance(question, Follow)
+        shard.received("a", Started(1, question))
+        assert around.sent[-1] == Held(1, "telemetry-0", 0)
+        shard.damaged(frozenset({"other-0"}))
+        assert not shard.alarm
+        shard.damaged(frozenset({"telemetry-0"}))
+        assert "telemetry-0 has a damaged record" in shard.alarm
+        around.sent.clear()
+        shard.tick({"a": 1, "b": 1, "c": 1})
+        assert not [one for one in around.sent if isinstance(one, Held)]
+        assert not shard.replica.may_stand
 
     following(tmp_path, check)
