@@ -83,11 +83,8 @@ soak: $(INSTALLED) ## 1,000 kill -9 rounds, all crash and fault tests with long 
 	@$(LONG) $(PYTEST) -s --timeout=0 -m "crash or faults" $(TESTS)
 	@$(LONG) $(PYTEST) -s --timeout=0 tests/pipeline/test_soak.py
 
-soak-cluster: $(INSTALLED) ## states, walks, simulations and killed nodes of a cluster (TIMESTONE_CLUSTER_STATES, _WALKS, _SEEDS, _SECONDS): hours
-	@TIMESTONE_CLUSTER_STATES=$(or $(TIMESTONE_CLUSTER_STATES),2000000) TIMESTONE_CLUSTER_WALKS=$(or $(TIMESTONE_CLUSTER_WALKS),20000) \
-	  TIMESTONE_CLUSTER_SEEDS=$(or $(TIMESTONE_CLUSTER_SEEDS),1000) TIMESTONE_CLUSTER_SECONDS=$(or $(TIMESTONE_CLUSTER_SECONDS),3600) \
-	  TIMESTONE_SEED=$(or $(TIMESTONE_SEED),random) \
-	  $(PYTEST) -s --timeout=0 -m slow tests/cluster
+soak-cluster: $(INSTALLED) ## killed nodes, mutants, simulations and states of a cluster (PARTS="nodes simulation" TIMESTONE_CLUSTER_SECONDS=900): hours
+	@$(BIN)/python -m tests.cluster.soak $(PARTS)
 
 fuzz: $(INSTALLED) ## random and broken MQTT and HTTP (TIMESTONE_FUZZ_INPUTS=1000, TIMESTONE_API_EXAMPLES=20 for fewer)
 	@TIMESTONE_FUZZ_INPUTS=$${TIMESTONE_FUZZ_INPUTS:-10000000} TIMESTONE_SEED=$${TIMESTONE_SEED:-random} \

@@ -1,5 +1,6 @@
 """Nodes of a cluster as processes, on loopback, and what their files hold: read without the code under test."""
 
+import os
 import signal
 import struct
 import subprocess
@@ -54,6 +55,12 @@ class NodeProcess:
     def output(self) -> str:
         """Return what it has printed."""
         return self._log.read_text()
+
+    def memory_mib(self) -> int:
+        """Return its resident memory, MiB."""
+        assert self.process is not None
+        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") >> 20
 
     def node_id(self) -> str:
         """Return the id in its folder; empty before it has one."""

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import random
+import shutil
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -10,15 +11,25 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.etcd_server import EtcdServer, etcd_server
+from tests.cluster.etcd_server import EtcdServer, etcd_server, eventually
 from tests.cluster.node_processes import NAME, HeldRecord, NodeProcess, held, wait_until_exits
 from tests.support.seeds import run_seed, told_on_failure
+from tests.support.workload import crash_config
 from timestone.errors import NotLeader
+from timestone.replication.replicated_log import ReplicatedLog
+from timestone.store import Store
 from timestone_cluster.errors import AppendUnknown, ClusterError
 from timestone_cluster.etcd.client import EtcdClient
 from timestone_cluster.etcd.keys import ClusterKeys
+from timestone_cluster.node import node as node_module
 from timestone_cluster.node.client import ClusterClient
-from timestone_cluster.operations import ShardStatus, cluster_status, make_cluster, make_log
+from timestone_cluster.operations import (
+    ShardStatus,
+    cluster_status,
+    make_cluster,
+    make_log,
+    replace_node,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -26,6 +37,8 @@ KEYS = ClusterKeys(NAME)
 LOG = "telemetry"
 SECONDS = float(os.environ.get("TIMESTONE_CLUSTER_SECONDS", "15"))
 NEVER_S = 60.0
+PAUSE_S = 0.005
+"""Between the appends of a client, so that a long run leaves the machine to others."""
 
 
 class Harness:
@@ -56,6 +69,19 @@ class Harness:
         found = await self.until(lambda shard: shard.is_led)
         return next(node for node in self.nodes if node.node_id() == found.leader)
 
+    async def until_registered(self, *names: str) -> None:
+        """Wait until nodes are registered."""
+        async with asyncio.timeout(NEVER_S):
+            while not set(names) <= {node.name for node in (await cluster_status(self.etcd, KEYS)).nodes}:
+                await asyncio.sleep(0.05)
+
+    def counts(self, faults: dict[str, int]) -> str:
+        """Return what has happened so far, as a line."""
+        return (
+            f"{sum(faults.values())} faults {faults}, {len(self.acknowledged)} acknowledged, "
+            f"{len(self.unknown)} unknown, longest pause {self.longest_s:.1f} s"
+        )
+
     async def write(self, name: str, ended: asyncio.Event) -> None:
         """Append records one after another, each once, and note what is known of it."""
         client, number, last_s = ClusterClient(self.etcd, KEYS), 0, asyncio.get_running_loop().time()
@@ -73,6 +99,7 @@ class Harness:
             except (ClusterError, NotLeader, OSError):
                 await asyncio.sleep(0.05)
             number += 1
+            await asyncio.sleep(PAUSE_S)
         await client.close()
 
     async def check(self) -> list[HeldRecord]:
@@ -144,7 +171,7 @@ async def _break_nodes(rng: random.Random, folder: Path) -> None:
         writers = [asyncio.create_task(harness.write(f"w{number}", ended)) for number in range(3)]
         loop = asyncio.get_running_loop()
         ends_s = loop.time() + SECONDS
-        faults = dict.fromkeys(("kill", "suspend", "follower", "slow", "etcd"), 0)
+        faults = dict.fromkeys(("kill", "suspend", "follower", "slow", "etcd", "restart"), 0)
         while loop.time() < ends_s:
             leader = await harness.leader()
             kind = rng.choice(sorted(faults))
@@ -171,14 +198,17 @@ async def _break_nodes(rng: random.Random, folder: Path) -> None:
                     harness.server.signal(signal.SIGSTOP)
                     await asyncio.sleep(rng.uniform(0.1, 4))
                     harness.server.signal(signal.SIGCONT)
+                case "restart":
+                    harness.server.stop()
+                    await asyncio.sleep(rng.uniform(0.1, 4))
+                    await asyncio.to_thread(harness.server.start)
             await harness.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
+            print(harness.counts(faults), flush=True)
         ended.set()
         await asyncio.gather(*writers)
+        memory = ", ".join(f"{node.name} {node.memory_mib()} MiB" for node in harness.nodes)
         found = await harness.check()
-        print(
-            f"{faults}, {len(harness.acknowledged)} acknowledged, {len(harness.unknown)} unknown, "
-            f"{len(found)} held, longest pause {harness.longest_s:.1f} s"
-        )
+        print(f"{harness.counts(faults)}, {len(found)} held, memory {memory}")
         assert len(harness.acknowledged) > 100
 
 
@@ -189,8 +219,17 @@ def test_appends_continue_while_etcd_is_away_and_a_node_is_elected_when_it_is_ba
             client = ClusterClient(harness.etcd, KEYS)
             harness.acknowledged[b"w0 0"] = await client.append_again(LOG, [b"w0 0"])
             leader = await harness.leader()
+            pair = (await harness.etcd.read(KEYS.shard(0))).pairs[KEYS.shard(0)]
+            await harness.etcd.delete(KEYS.shard(0))  # by mistake: it is not made again, and nothing stops
+            async with asyncio.timeout(NEVER_S):
+                while not all("its record is gone from etcd" in node.output() for node in harness.nodes):
+                    await asyncio.sleep(0.1)
+            harness.acknowledged[b"w0 1"] = await client.append(LOG, [b"w0 1"])
+            assert (await harness.shard()).is_lost
+            assert pair.value.decode() in leader.output()
+            await harness.etcd.put(KEYS.shard(0), pair.value, revision=0)
             harness.server.stop()
-            for number in range(1, 400):  # for longer than a lease, and more than a few flushes
+            for number in range(2, 400):  # for longer than a lease, and more than a few flushes
                 payload = b"w0 %d" % number
                 harness.acknowledged[payload] = await client.append(LOG, [payload])
                 await asyncio.sleep(0.01)
@@ -222,6 +261,88 @@ def test_follower_that_is_too_slow_leaves_the_in_sync_set_and_comes_back(tmp_pat
             await harness.check()
 
     asyncio.run(run())
+
+
+def test_node_takes_the_place_of_one_that_is_lost_and_of_one_that_leads(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with cluster(tmp_path) as harness:
+            await harness.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
+            ended = asyncio.Event()
+            writer = asyncio.create_task(harness.write("w0", ended))
+            leader = await harness.leader()
+            lost, left = [node for node in harness.nodes if node is not leader]
+            lost_id = lost.node_id()
+            lost.kill()
+            shutil.rmtree(lost.folder)
+            spares = [NodeProcess(harness.server, tmp_path / name, name) for name in "de"]
+            harness.nodes += spares  # in place: they are ended with the others
+            for node in spares:
+                node.start()
+            await harness.until_registered("d", "e")
+            told: list[str] = []
+            await replace_node(harness.etcd, KEYS, lost_id, "d", timeout_s=NEVER_S, progress=told.append)
+            assert [line.split()[-1] for line in told] == ["records", "place"], told
+            await replace_node(harness.etcd, KEYS, leader.name, "e", timeout_s=NEVER_S, progress=told.append)
+            assert [line.split()[-1] for line in told[2:]] == ["records", "leads", "place"], told
+            shard = await harness.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
+            members = {node.node_id() for node in (left, *spares)}
+            assert (set(shard.replicas), set(shard.in_sync), shard.adding) == (members, members, ())
+            async with asyncio.timeout(NEVER_S):
+                while "another node has this one's place" not in leader.output():
+                    await asyncio.sleep(0.1)
+            with pytest.raises(ValueError, match="expected one with a replica"):
+                await replace_node(harness.etcd, KEYS, leader.name, "d", timeout_s=1, progress=told.append)
+            with pytest.raises(ValueError, match="has a replica of shard 0"):
+                await replace_node(harness.etcd, KEYS, left.name, "d", timeout_s=1, progress=told.append)
+            with pytest.raises(ValueError, match="expected a registered one"):
+                await replace_node(harness.etcd, KEYS, left.name, "f", timeout_s=1, progress=told.append)
+            ended.set()
+            await writer
+            leader.stop()
+            harness.nodes = [left, *spares]
+            await harness.check()
+
+    asyncio.run(run())
+
+
+def test_node_leads_no_more_when_the_scrubber_finds_damage_while_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_module, "_DAMAGE_S", 0.1)
+
+    async def run(etcd: EtcdClient) -> None:
+        await make_cluster(etcd, KEYS, shards=1, replicas=1)
+        await make_log(etcd, KEYS, LOG)
+        config = crash_config(segment_entries=8)
+        with Store(tmp_path / "a", config, log_type=ReplicatedLog) as store:
+            store.log(LOG, 0)  # before the node does, which would make larger segments
+            failures: list[Exception] = []
+            node = node_module.Node(
+                store, etcd, KEYS, name="a", listen=("127.0.0.1", 0), failed=failures.append
+            )
+            await node.start()
+            client = ClusterClient(etcd, KEYS)
+            for number in range(20):  # more than two segments
+                await client.append_again(LOG, [b"record %d" % number])
+            assert (node.status()["leading"], node.status()["alarms"]) == (1, 0)
+            store.sealer.settle()
+            path = tmp_path / "a" / f"{LOG}-0" / "00000000000000000000.segment"
+            path.write_bytes(b"X" + path.read_bytes()[1:])
+            await asyncio.to_thread(store.scrub)
+            await eventually(lambda: node.status()["alarms"] == 1)
+            assert node.status()["leading"] == 0
+            with pytest.raises(NotLeader):
+                await client.append(LOG, [b"after it"])
+            await client.close()
+            await node.stop()
+            assert failures == []
+
+    async def with_etcd(url: str) -> None:
+        async with EtcdClient([url]) as etcd:
+            await run(etcd)
+
+    with etcd_server(tmp_path / "etcd") as server:
+        asyncio.run(with_etcd(server.url))
 
 
 def test_node_refuses_a_folder_of_another_cluster_and_one_without_a_cluster(tmp_path: Path) -> None:
