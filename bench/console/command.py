@@ -1,7 +1,7 @@
 """`timestone bench console`: the goals of the console and of the figures, each a row.
 
-Costs are differences and ratios of the same load with and without, in turn; answers are those of one console beside a
-server of full size."""
+Costs are differences and ratios of the same load with and without, at the same moment or in turn; answers are those of
+one console beside a server of full size."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -26,10 +26,10 @@ from ..options import (
 from ..report import print_report
 from ..working_directory import working_directory
 from .answers import AT_ONCE, Answers, Size, measure_answers
-from .costs import LOADS, MODES, Costs, measure_costs, scenarios
+from .costs import LOADS, PLAN, Costs, Estimate, measure_costs, scenarios
 
 _MIB = 1 << 20
-_STEADY, _FULL = LOADS
+_PAIRED, _STEADY, _FULL = LOADS
 
 EXAMPLES = """\
 Examples:
@@ -52,26 +52,34 @@ class Goal(NamedTuple):
     limit: float
     is_least: bool
     """The figure has to be at least the limit, not at most."""
-    of: Callable[[Costs, Answers], float]
+    of: Callable[[Costs, Answers], float | Estimate]
 
 
-def _most(figure: str, unit: str, limit: float, of: Callable[[Costs, Answers], float]) -> Goal:
+def _most(figure: str, unit: str, limit: float, of: Callable[[Costs, Answers], float | Estimate]) -> Goal:
     return Goal(figure, unit, limit, is_least=False, of=of)
+
+
+def _in_mib(size: Estimate) -> Estimate:
+    return Estimate(*(one / _MIB for one in size))
 
 
 COSTS: tuple[Goal, ...] = (
     _most("figures: processor of the server", "cores", 0.01,
-          lambda costs, _: costs.difference(_STEADY, "figures", "off", "server_busy")),
+          lambda costs, _: costs.difference(_PAIRED, "figures", "off", "server_busy")),
     Goal("figures: rate at full speed", "times", 0.99, True,
          lambda costs, _: costs.ratio(_FULL, "figures", "off", "per_s")),
+    _most("figures: processor of a message at full speed", "times", 1.01,
+          lambda costs, _: costs.ratio(_FULL, "figures", "off", "server_message_us")),
     Goal("traces: rate at full speed", "times", 0.99, True,
          lambda costs, _: costs.ratio(_FULL, "traces", "figures", "per_s")),
+    _most("traces: processor of a message at full speed", "times", 1.01,
+          lambda costs, _: costs.ratio(_FULL, "traces", "figures", "server_message_us")),
     _most("figures: memory of the server", "MiB", 2,
-          lambda costs, _: costs.difference(_STEADY, "figures", "off", "rss_bytes") / _MIB),
+          lambda costs, _: _in_mib(costs.difference(_PAIRED, "figures", "off", "rss_bytes"))),
     _most("1 browser: processor of the server", "cores", 0.01,
-          lambda costs, _: costs.difference(_STEADY, "1 browser", "console", "server_busy")),
+          lambda costs, _: costs.difference(_PAIRED, "1 browser", "console", "server_busy")),
     _most("1 browser: processor of the console", "cores", 0.1,
-          lambda costs, _: costs.median(_STEADY, "1 browser", "console_busy")),
+          lambda costs, _: costs.median(_PAIRED, "1 browser", "console_busy")),
     _most("10 browsers: p99 of acknowledgements", "times", 1.03,
           lambda costs, _: costs.ratio(_STEADY, "10 browsers", "console", "ack_p99_us")),
 )  # fmt: skip
@@ -152,11 +160,14 @@ def command(
     _print_goals(goals)
 
 
-def _row(goal: Goal, costs: Costs, answers: Answers) -> dict[str, str | float | bool]:
-    value = goal.of(costs, answers)
+def _row(goal: Goal, costs: Costs, answers: Answers) -> dict[str, str | float | bool | None]:
+    found = goal.of(costs, answers)
+    value, low, high = found if isinstance(found, Estimate) else (found, None, None)
     return {
         "figure": goal.figure,
         "value": value,
+        "low": low,
+        "high": high,
         "unit": goal.unit,
         "goal": goal.limit,
         "goal_is_least": goal.is_least,
@@ -175,22 +186,23 @@ def _print(headings: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
 
 
 def _print_costs(costs: Costs) -> None:
-    for load in LOADS:
+    headings = ("publishes/s", "server", "us a message", "console", "ack p50 us", "p99 us", "server MiB")
+    for load, groups in PLAN.items():
         rows = [
             (
                 mode,
                 f"{costs.median(load, mode, 'per_s'):,.0f}",
-                f"{costs.ratio(load, mode, 'off', 'per_s'):.3f}",
                 f"{costs.median(load, mode, 'server_busy'):.3f}",
+                f"{costs.median(load, mode, 'server_message_us'):,.1f}",
                 f"{costs.median(load, mode, 'console_busy'):.3f}",
                 f"{costs.median(load, mode, 'ack_p50_us'):,.0f}",
                 f"{costs.median(load, mode, 'ack_p99_us'):,.0f}",
                 f"{costs.median(load, mode, 'rss_bytes') / _MIB:,.1f}",
             )
-            for mode in MODES
+            for group in groups
+            for mode in group
         ]
-        headings = (load, "publishes/s", "of off", "server", "console", "ack p50 us", "p99 us", "server MiB")
-        _print(headings, rows)
+        _print((load, *headings), rows)
 
 
 def _print_answers(answers: Answers) -> None:
@@ -214,14 +226,15 @@ def _call(path: str) -> str:
     return path.removeprefix("/api/v1/").partition("?")[0]
 
 
-def _print_goals(goals: list[dict[str, str | float | bool]]) -> None:
+def _print_goals(goals: list[dict[str, str | float | bool | None]]) -> None:
     rows = [
         (
             str(one["figure"]),
             f"{one['value']:,.3f} {one['unit']}",
+            "" if one["low"] is None else f"{one['low']:,.3f} to {one['high']:,.3f}",
             f"{'at least' if one['goal_is_least'] else 'at most'} {one['goal']:g}",
             "yes" if one["is_met"] else "no",
         )
         for one in goals
     ]
-    _print(("figure", "measured", "goal", "met"), rows)
+    _print(("figure", "measured", "95 % interval", "goal", "met"), rows)

@@ -1,19 +1,25 @@
-"""What figures and console cost a server: the same load on servers with and without them, in turn."""
+"""What figures and console cost a server: the same load on servers with and without them, at the same moment or in
+turn."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, time_ns
-from typing import NamedTuple
+from typing import NamedTuple, Self
+
+import numpy as np
 
 from ..measurement import Spread
-from ..mqtt.scenario import Scenario, run_scenario
+from ..mqtt.scenario import Scenario, run_at_once
 from ..mqtt.target import Target
 from ..options import Progress
 from .browsing import Browser, Visitors
 from .pages import pages
 from .processes import Served, console_process, served
+
+_RESAMPLES = 2000
+_CONFIDENCE = (2.5, 97.5)
 
 
 class Mode(NamedTuple):
@@ -33,8 +39,30 @@ MODES: Mapping[str, Mode] = {
     "1 browser": Mode(_CONSOLE, 1),
     "10 browsers": Mode(_CONSOLE, 10),
 }
-"""The first is what the others are compared with. `console`: its process runs, no browser is open."""
-LOADS = ("steady", "full speed")
+"""Each has a server of its own. `console`: its process runs, no browser is open."""
+PLAN: Mapping[str, Sequence[Sequence[str]]] = {
+    "side by side": (("off", "figures"), ("console", "1 browser")),
+    "steady": (("console",), ("10 browsers",)),
+    "full speed": (("off",), ("figures",), ("traces",)),
+}
+"""The modes of each load. Groups run in turn; the servers of a group have the load at the same moment, so that other
+work on the machine and its pace are the same for both: differences of processor time are small beside these."""
+LOADS = tuple(PLAN)
+
+
+class Estimate(NamedTuple):
+    """A figure, and the interval that has it with a confidence of 95 %."""
+
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Sequence[float], middle: Callable[..., float]) -> Self:
+        """Return `middle` of at least one value, with the interval by resampling (bootstrap)."""
+        chosen = np.random.default_rng(0).choice(values, (_RESAMPLES, len(values)))
+        low, high = np.percentile([middle(one) for one in chosen], _CONFIDENCE)
+        return cls(float(middle(values)), float(low), float(high))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +71,8 @@ class Run:
 
     per_s: float
     server_busy: float
+    server_message_us: float
+    """Processor time of the server for a message."""
     console_busy: float
     ack_p50_us: float
     ack_p99_us: float
@@ -59,17 +89,19 @@ class Costs:
         """Return the median of a figure."""
         return Spread.of([getattr(run, figure) for run in self.runs[load][mode]]).median
 
-    def ratio(self, load: str, mode: str, other: str, figure: str) -> float:
+    def ratio(self, load: str, mode: str, other: str, figure: str) -> Estimate:
         """Return the median of the ratios of the same turns."""
-        pairs = zip(self.runs[load][mode], self.runs[load][other], strict=True)
-        return Spread.of(
-            [getattr(one, figure) / max(getattr(two, figure), 1e-9) for one, two in pairs]
-        ).median
+        return Estimate.of(
+            [one / max(two, 1e-9) for one, two in self._pairs(load, mode, other, figure)], np.median
+        )
 
-    def difference(self, load: str, mode: str, other: str, figure: str) -> float:
-        """Return the median of the differences of the same turns."""
+    def difference(self, load: str, mode: str, other: str, figure: str) -> Estimate:
+        """Return the mean of the differences of the same turns: some of the cost comes once a minute."""
+        return Estimate.of([one - two for one, two in self._pairs(load, mode, other, figure)], np.mean)
+
+    def _pairs(self, load: str, mode: str, other: str, figure: str) -> list[tuple[float, float]]:
         pairs = zip(self.runs[load][mode], self.runs[load][other], strict=True)
-        return Spread.of([getattr(one, figure) - getattr(two, figure) for one, two in pairs]).median
+        return [(getattr(one, figure), getattr(two, figure)) for one, two in pairs]
 
     def to_json(self) -> dict[str, dict[str, dict[str, dict[str, float]]]]:
         """Return the spread of each figure, by load and mode."""
@@ -88,58 +120,66 @@ class Costs:
 def scenarios(clients: int, seconds: int, messages: int) -> dict[str, Scenario]:
     """Return the loads: `clients` that publish each ten seconds, or once in a shorter run, and ten at full speed."""
     rate = clients / min(10, seconds)
-    steady = int(rate * seconds)
-    return {
-        LOADS[0]: Scenario(name="fan-in", publishers=clients, messages=steady, rate=rate),
-        LOADS[1]: Scenario(name="fan-in", publishers=10, messages=messages),
+    steady = Scenario(name="fan-in", publishers=clients, messages=int(rate * seconds), rate=rate)
+    return dict.fromkeys(LOADS, steady) | {
+        "full speed": Scenario(name="fan-in", publishers=10, messages=messages)
     }
 
 
 def measure_costs(directory: Path, loads: Mapping[str, Scenario], repeat: int, progress: Progress) -> Costs:
-    """Run each load in each mode `repeat` times, in turn; each turn begins with another mode. Raises BenchmarkError."""
-    runs: dict[str, dict[str, list[Run]]] = {load: {mode: [] for mode in MODES} for load in loads}
-    names = list(MODES)
-    with _servers(directory) as servers:
+    """Run each load in its modes `repeat` times; each turn begins with another group. Raises BenchmarkError."""
+    runs: dict[str, dict[str, list[Run]]] = {
+        load: {mode: [] for group in PLAN[load] for mode in group} for load in loads
+    }
+    with _servers(directory, {mode for modes in runs.values() for mode in modes}) as servers:
         for turn in range(repeat + 1):
-            first = turn % len(names)
             for load, scenario in loads.items():
-                for mode in (*names[first:], *names[:first]):
-                    progress(f"{load}, {mode}: turn {turn} of {repeat}")
-                    run = _run(scenario, servers[MODES[mode].options], MODES[mode].browsers)
+                first = turn % len(PLAN[load])
+                for group in (*PLAN[load][first:], *PLAN[load][:first]):
+                    progress(f"{load}, {' and '.join(group)}: turn {turn} of {repeat}")
+                    found = _run(scenario, group, servers)
                     if turn:  # the first one warms
-                        runs[load][mode].append(run)
+                        for mode, run in found.items():
+                            runs[load][mode].append(run)
     return Costs(runs)
 
 
 @contextmanager
-def _servers(directory: Path) -> Iterator[dict[tuple[str, ...], Served]]:
+def _servers(directory: Path, modes: set[str]) -> Iterator[dict[str, Served]]:
     with ExitStack() as stack:
         yield {
-            options: stack.enter_context(served(directory / f"server-{number}", f"server {number}", *options))
-            for number, options in enumerate(dict.fromkeys(mode.options for mode in MODES.values()))
+            mode: stack.enter_context(served(directory / f"server-{number}", mode, *MODES[mode].options))
+            for number, mode in enumerate(MODES)
+            if mode in modes
         }
 
 
-def _run(scenario: Scenario, server: Served, browsers: int) -> Run:
-    console: Target | None = None
-    if server.console is not None:
-        browser = Browser(server.console)
-        browser.get("/")  # starts the process, if it does not run
-        browser.close()
-        console = console_process(server.target)
-    found = pages(time_ns() // 1000)
-    asks = [*found["overview"], *found["clients"]]
-    visitors = Visitors(server.console or "", browsers, asks) if browsers else nullcontext()
-    with visitors:
-        began_s, used_s = monotonic(), 0.0 if console is None else console.cpu_s() or 0.0
-        figures = run_scenario(scenario, server.target).figures
+def _run(scenario: Scenario, group: Sequence[str], servers: Mapping[str, Served]) -> dict[str, Run]:
+    """Run a load on the servers of a group at once."""
+    consoles: dict[str, Target] = {}
+    with ExitStack() as stack:
+        for mode in group:
+            if (address := servers[mode].console) is not None:
+                browser = Browser(address)
+                browser.get("/")  # starts the process, if it does not run
+                browser.close()
+                consoles[mode] = console_process(servers[mode].target)
+                found = pages(time_ns() // 1000)
+                asks = [*found["overview"], *found["clients"]]
+                stack.enter_context(Visitors(address, MODES[mode].browsers, asks))
+        began_s, used_s = monotonic(), {mode: console.cpu_s() or 0.0 for mode, console in consoles.items()}
+        outcomes = run_at_once(scenario, [servers[mode].target for mode in group])
         passed_s = monotonic() - began_s
-        used_s = 0.0 if console is None else (console.cpu_s() or 0.0) - used_s
-    return Run(
-        per_s=figures["per_s"],
-        server_busy=figures["server_busy"],
-        console_busy=used_s / passed_s,
-        ack_p50_us=figures["ack_p50_us"],
-        ack_p99_us=figures["ack_p99_us"],
-        rss_bytes=server.target.rss_bytes() or 0,
-    )
+        used_s = {mode: (console.cpu_s() or 0.0) - used_s[mode] for mode, console in consoles.items()}
+    return {
+        mode: Run(
+            per_s=outcome.figures["per_s"],
+            server_busy=outcome.figures["server_busy"],
+            server_message_us=outcome.figures["cpu_us"],
+            console_busy=used_s.get(mode, 0.0) / passed_s,
+            ack_p50_us=outcome.figures["ack_p50_us"],
+            ack_p99_us=outcome.figures["ack_p99_us"],
+            rss_bytes=servers[mode].target.rss_bytes() or 0,
+        )
+        for mode, outcome in zip(group, outcomes, strict=True)
+    }

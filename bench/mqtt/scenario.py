@@ -109,6 +109,21 @@ def run_scenario(scenario: Scenario, target: Target) -> Outcome:
     return _traffic(scenario, target)
 
 
+def run_at_once(scenario: Scenario, targets: Sequence[Target]) -> list[Outcome]:
+    """Run the publishers of a scenario against several servers at the same moment, in a process a server. Raises
+    BenchmarkError."""
+    with tempfile.TemporaryDirectory(prefix="timestone-bench-") as directory:
+        jobs = [job for target in targets for job in _jobs(scenario, target, secrets.token_hex(3), Path())]
+        with WorkerPool([{"kind": "traffic"} | job.to_json() for job in jobs]) as pool:
+            touch_free_memory(Path(directory), scenario.touched_bytes * len(targets))
+            before_s = [target.cpu_s() for target in targets]
+            reports = [Report.from_json(answer) for answer in pool.run()]
+            used_s = [
+                _difference(target.cpu_s(), cpu_s) for target, cpu_s in zip(targets, before_s, strict=True)
+            ]
+    return [_outcome(report, report.sent, cpu_s) for report, cpu_s in zip(reports, used_s, strict=True)]
+
+
 def _traffic(scenario: Scenario, target: Target) -> Outcome:
     report, _, used_s = _drive(scenario, target)
     messages = report.received if scenario.subscribers else report.sent

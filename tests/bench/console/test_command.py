@@ -8,7 +8,7 @@ import pytest
 
 from tests.bench.commands import run
 from timestone_bench.console.command import ANSWERS, COSTS, Goal, command
-from timestone_bench.console.costs import LOADS, MODES
+from timestone_bench.console.costs import PLAN
 
 pytestmark = pytest.mark.slow
 
@@ -21,13 +21,14 @@ def test_short_form_measures_each_goal(
     result = json.loads(capsys.readouterr().out)["result"]
     assert [one["figure"] for one in result["goals"]] == [goal.figure for goal in (*COSTS, *ANSWERS)]
     assert {load: set(modes) for load, modes in result["costs"].items()} == {
-        load: set(MODES) for load in LOADS
+        load: {mode for group in groups for mode in group} for load, groups in PLAN.items()
     }
     assert all(one["size_bytes"] > 0 for one in result["answers"]["calls"])
     figures = {one["figure"]: one["value"] for one in result["goals"]}
     assert 20 < figures["largest page"] < 150
     assert figures["wake-ups without a browser"] < 1  # uvicorn's own loop has ten
-    assert result["costs"]["full speed"]["10 browsers"]["console_busy"]["median"] > 0
+    assert result["costs"]["steady"]["10 browsers"]["console_busy"]["median"] > 0
+    assert result["costs"]["side by side"]["1 browser"]["console_busy"]["median"] > 0
     assert result["costs"]["full speed"]["off"]["console_busy"]["median"] == 0
     assert list(tmp_path.iterdir()) == []
 
