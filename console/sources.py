@@ -46,6 +46,18 @@ class Server(Protocol):
         """Return all connected clients, as the result of the request `clients` has them. Raises as `call`."""
 
 
+class Away(Protocol):
+    """Stored sessions of clients, as plain values: `client`, `user`, `expiry_s` (null: never), `away_s` (null: its
+    client was connected), `size_bytes`, `in_flight`, `subscriptions` with `filter`, `qos` and `feeds`, each with `log`,
+    `partition` and `offset`. Usable from any thread."""
+
+    def page(self, after: str, limit: int, text: str) -> tuple[list[dict[str, Any]], str | None]:
+        """Return sessions behind a key, by client id, and the key to continue behind; None at the end."""
+
+    def of(self, client: str, user: str | None) -> dict[str, Any] | None:
+        """Return the session of a client; None if there is none."""
+
+
 class Tables(Protocol):
     """Tables of a pipeline that reads the store, as plain values. Usable from any thread."""
 
@@ -67,6 +79,7 @@ class Sources:
         sessions: Sessions,
         *,
         server: Server,
+        away: Away,
         tables: Tables | None,
         version: str,
     ) -> None:
@@ -74,6 +87,7 @@ class Sources:
         self.config = config
         self.sessions = sessions
         self.server = server
+        self.away = away
         self.tables = tables
         self.version = version
         self.samples = Samples(view)

@@ -147,6 +147,11 @@ class StoreView:
         with self._catalog() as catalog:
             return catalog.get(space, key) if catalog else None
 
+    def page(self, space: str, after: str, limit: int, text: str) -> tuple[dict[str, bytes], str | None]:
+        """Return a page of a space of the catalogue, as `Catalog.page`. Raises OSError, CorruptLog."""
+        with self._catalog() as catalog:
+            return catalog.page(space, after, limit, text) if catalog else ({}, None)
+
     def readers(self) -> dict[ReaderId, Commitment]:
         """Return the commits of all named readers. Raises OSError, CorruptLog."""
         with self._catalog() as catalog:

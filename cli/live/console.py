@@ -18,6 +18,7 @@ import click
 
 from timestone.address import parse_address, shown_address
 from timestone.errors import MissingExtra, NotAStore
+from timestone.kernel.allocator_tuning import return_freed_memory
 from timestone.view import view_store
 
 from ..control.caller import Caller, Refused
@@ -27,6 +28,7 @@ from ..input.parameters import DIRECTORY, FILE
 from ..process.version import timestone_version
 from ..server.log_lines import log_to_standard_error
 from ..settings.console import DEFAULT_ADDRESS
+from .away_sessions import AwaySessions
 
 if TYPE_CHECKING:
     from timestone_console.config import ConsoleConfig
@@ -43,6 +45,7 @@ copy of its files. The command prints a link with a key that is valid once:
 who can start it can read the files.
 """
 Answer = TypeVar("Answer")
+_BLOCK_BYTES, _HEAPS = 1 << 20, 2
 _NICE = 10
 """The clients of the server come first."""
 
@@ -152,6 +155,9 @@ def _run(
 ) -> None:
     """Serve a store on a socket until a signal. started: gets the settings with the actual port, and a key. pipeline:
     file with the settings of one."""
+    # With a heap for each thread it keeps twice the memory; the default limit for large blocks grows to 32 MiB, and
+    # heaps keep a tenth more. Before anything else: heaps that exist stay.
+    return_freed_memory(_BLOCK_BYTES, _HEAPS)
     # As above: the extra may be missing, and other commands load nothing of it.
     from timestone_console.application import Application  # noqa: PLC0415
     from timestone_console.http.sessions import Sessions  # noqa: PLC0415
@@ -166,6 +172,7 @@ def _run(
             config,
             sessions,
             server=ServerLink(directory),
+            away=AwaySessions(view),
             tables=_tables(pipeline),
             version=timestone_version(),
         )

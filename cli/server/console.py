@@ -212,9 +212,6 @@ class ConsoleService:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.DEVNULL,
             pass_fds=(fd,),
-            # Its threads share two heaps: with one each, as by default, it keeps twice the memory. What is large is
-            # given back at once: by default the limit for that grows to 32 MiB, and heaps keep a tenth more.
-            env={**os.environ, "MALLOC_ARENA_MAX": "2", "MALLOC_MMAP_THRESHOLD_": "1048576"},
         )
         try:
             assert process.stdin is not None

@@ -1,7 +1,7 @@
 """Connected clients: a table that is searched and sorted here, one client, and its history."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -32,6 +32,7 @@ from ..sources import Sources
 PAGE_MOST = 500
 _COUNTER_OF = {rate: counter for counter, rate in COUNTERS.items()}
 _EVENTS_STEP = 4096
+_DETAILS_COUNT = 1000
 _READ_BYTES = 4 << 20
 Text = Annotated[str, msgspec.Meta(max_length=1000)]
 Order = Literal[
@@ -194,17 +195,19 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionState(msgspec.Struct, frozen=True, kw_only=True):
-    """Session of a client. expiry_s: null for one that does not expire."""
+    """Session of a client. expiry_s: null for one that does not expire; away_s: null while it is connected, and for one
+    that was when its server was killed; receive_maximum: null without a connection."""
 
     is_connected: bool
     expiry_s: int | None
-    receive_maximum: int
+    away_s: float | None = None
+    receive_maximum: int | None = None
     in_flight: list[int]
     """Packet ids of messages that it has not acknowledged, the first 1,000."""
 
 
 class OneClient(msgspec.Struct, frozen=True, kw_only=True):
-    """Client: its connection, if it has one, its session and subscriptions."""
+    """Client: its connection and its session, each null if it has none; its subscriptions."""
 
     id: str
     connection: ClientRow | None
@@ -215,12 +218,21 @@ class OneClient(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def client(sources: Sources, session: Session, query: ClientQuery) -> OneClient:
-    """Return one client: connection, session, subscriptions."""
-    rows = [
-        row for row in _look(sources).rows if row["client"] == query.id and query.user in (None, row["user"])
-    ]
+    """Return one client: connection, session, subscriptions; of one that is away, its stored session."""
+    try:
+        rows = [
+            row
+            for row in _look(sources).rows
+            if row["client"] == query.id and query.user in (None, row["user"])
+        ]
+    except Problem:
+        if (stored := sources.away.of(query.id, query.user)) is None:
+            raise
+        return _absent(sources, stored)
     if not rows:
-        raise Problem("not-found", f"no client {query.id!r:.200} is connected")
+        if (stored := sources.away.of(query.id, query.user)) is None:
+            raise Problem("not-found", f"no client {query.id!r:.200} is connected, or has a session")
+        return _absent(sources, stored)
     found = sources.server.call("client", client=query.id, user=rows[0]["user"])["clients"]
     if not found:
         raise Problem("gone", f"client {query.id!r:.200} has just gone")
@@ -239,16 +251,121 @@ def client(sources: Sources, session: Session, query: ClientQuery) -> OneClient:
     )
 
 
+def _absent(sources: Sources, stored: Mapping[str, Any]) -> OneClient:
+    """Return a client without a connection, of its stored session."""
+    subscriptions = stored["subscriptions"]
+    return OneClient(
+        id=stored["client"],
+        connection=None,
+        session=SessionState(
+            is_connected=False,
+            expiry_s=stored["expiry_s"],
+            away_s=stored["away_s"],
+            in_flight=stored["in_flight"][:_DETAILS_COUNT],
+        ),
+        subscription_count=len(subscriptions),
+        subscriptions=[
+            row for one in subscriptions[:_DETAILS_COUNT] for row in _subscription_rows(sources, one)
+        ],
+    )
+
+
 def _subscription_rows(sources: Sources, one: dict[str, Any]) -> Iterator[Subscription]:
     """Yield a row for each log that a subscription reads from, at least one."""
     if not one["feeds"]:
         yield Subscription(filter=one["filter"], qos=one["qos"])
     for feed in one["feeds"]:
         lag_s: float | None = 0.0
-        if feed["lag"]:
+        place = dict(feed)
+        if "lag" not in place:  # of a stored session
+            place["end_offset"] = _end_of(sources, feed)
+            place["lag"] = max(0, place["end_offset"] - place["offset"])
+        if place["lag"]:
             oldest_us = time_at(sources.log(feed["log"], feed["partition"]), feed["offset"])
             lag_s = None if oldest_us is None else max(0.0, time.time() - oldest_us / 1e6)
-        yield Subscription(filter=one["filter"], qos=one["qos"], lag_s=lag_s, **feed)
+        yield Subscription(filter=one["filter"], qos=one["qos"], lag_s=lag_s, **place)
+
+
+def _end_of(sources: Sources, feed: Mapping[str, Any]) -> int:
+    """Return the end of the log of a feed; the place of the feed if the log is not there any more."""
+    try:
+        return sources.log(feed["log"], feed["partition"]).end_offset
+    except Problem:
+        return int(feed["offset"])
+
+
+class SessionsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which sessions."""
+
+    text: Annotated[Text, msgspec.Meta(description="part of the client id or user")] = ""
+    after: Annotated[
+        Annotated[str, msgspec.Meta(max_length=131_072)],
+        msgspec.Meta(description="`next` of the page before"),
+    ] = ""
+    limit: Annotated[int, msgspec.Meta(ge=1, le=PAGE_MOST)] = 100
+
+
+class AwayRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Session without a connection. away_s: null for one that was connected when its server was killed; expires_s: time
+    until it ends, null for never; lag: offsets between its place and the ends of its logs; in_flight: messages that its
+    client had not acknowledged."""
+
+    client: str
+    user: str | None
+    away_s: float | None
+    expires_s: float | None
+    subscriptions: int
+    in_flight: int
+    lag: int
+    size_bytes: int
+
+
+class AwaySessions(msgspec.Struct, frozen=True, kw_only=True):
+    """Page of sessions, by client id. is_complete: false if the search ended before it had a page."""
+
+    sessions: list[AwayRow]
+    next: str | None
+    is_complete: bool
+
+
+def sessions(sources: Sources, session: Session, query: SessionsQuery) -> AwaySessions:
+    """Return the sessions of clients that are away, from the files of the store: also without a server."""
+    until_s = time.monotonic() + SEARCH_S
+    has_server = sources.status() is not None
+    rows: list[AwayRow] = []
+    ends: dict[tuple[str, int], int] = {}
+    following: str | None = query.after
+    while following is not None and len(rows) < query.limit and time.monotonic() < until_s:
+        page, following = sources.away.page(following, query.limit - len(rows), query.text)
+        rows += [_away_row(sources, one, ends) for one in page if one["away_s"] is not None or not has_server]
+    return AwaySessions(
+        sessions=rows, next=following, is_complete=following is None or len(rows) == query.limit
+    )
+
+
+def _away_row(sources: Sources, one: Mapping[str, Any], ends: dict[tuple[str, int], int]) -> AwayRow:
+    """Return a row. ends: end of each log that was looked up for a row before."""
+    lag = 0
+    feeds = {
+        (feed["log"], feed["partition"]): feed
+        for subscription in one["subscriptions"]
+        for feed in subscription["feeds"]
+    }
+    for log, feed in feeds.items():
+        if log not in ends:
+            ends[log] = _end_of(sources, feed)
+        lag += max(0, ends[log] - feed["offset"])
+    expiry_s, away_s = one["expiry_s"], one["away_s"]
+    return AwayRow(
+        client=one["client"],
+        user=one["user"],
+        away_s=away_s,
+        expires_s=None if expiry_s is None else max(0.0, expiry_s - (away_s or 0.0)),
+        subscriptions=len(one["subscriptions"]),
+        in_flight=len(one["in_flight"]),
+        lag=lag,
+        size_bytes=one["size_bytes"],
+    )
 
 
 class ClientEventsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

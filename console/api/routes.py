@@ -12,6 +12,7 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/series", Role.FIGURES, overview.series),
     Route("GET", "/clients", Role.FIGURES, clients.clients, rows="clients"),
     Route("GET", "/client", Role.FIGURES, clients.client),
+    Route("GET", "/sessions", Role.FIGURES, clients.sessions, rows="sessions"),
     Route("GET", "/client/events", Role.FIGURES, clients.client_events, rows="events"),
     Route("GET", "/topics", Role.FIGURES, topics.topics, rows="nodes"),
     Route("GET", "/topics/search", Role.FIGURES, topics.topics_search, rows="topics"),

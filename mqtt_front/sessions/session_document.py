@@ -138,6 +138,37 @@ def session_lifetime(document: bytes) -> Lifetime:
     return Lifetime(expiry_s, ended_s)
 
 
+def describe_session(session_key: str, document: bytes) -> dict[str, Any]:
+    """Return a stored session as plain values, as `client_list.details` has those of a connected client, for programs
+    that read a store without its server. Raises UndecodableSession."""
+    lifetime = session_lifetime(document)
+    client_id, _, user = session_key.partition("\0")
+    try:
+        body = _checked(json_object(document[_HEADER.size :]))
+        logs: dict[str, Any] = body["logs"]
+        return {
+            "client": client_id,
+            "user": user or None,
+            "expiry_s": None if lifetime.expiry_s == NEVER_S else lifetime.expiry_s,
+            "ended_s": lifetime.ended_s,
+            "in_flight": [packet_id for state in logs.values() for packet_id, _, _ in state["in_flight"]],
+            "subscriptions": [
+                {
+                    "filter": one["filter"],
+                    "qos": one["qos"],
+                    "feeds": [
+                        {"log": logs[key].get("log", key), "partition": 0, "offset": logs[key]["seen"]}
+                        for key in one["since"]
+                        if key in logs
+                    ],
+                }
+                for one in body["subscriptions"]
+            ],
+        }
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UndecodableSession(f"invalid session document: {error!r:.300}") from error
+
+
 def decode_session(
     session_key: str,
     document: bytes,

@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.stores import fill
 from timestone.view import view_store
+from timestone_cli.live.away_sessions import AwaySessions
 from timestone_cli.live.console import ServerLink
 from timestone_console.application import Application
 from timestone_console.config import ConsoleConfig
@@ -28,7 +29,13 @@ def serving(path: Path, idle_s: float) -> Iterator[tuple[str, int]]:
     started = threading.Event()
     with closing(view_store(path / "data")) as view:
         sources = Sources(
-            view, config, Sessions(time.monotonic), server=ServerLink(view.path), tables=None, version="1"
+            view,
+            config,
+            Sessions(time.monotonic),
+            server=ServerLink(view.path),
+            away=AwaySessions(view),
+            tables=None,
+            version="1",
         )
         application = Application(sources, config)
         thread = threading.Thread(target=run_console, args=(application, config, listening, started.set))

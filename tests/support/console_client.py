@@ -11,6 +11,7 @@ from timestone.metrics.metric import Metric, by_label, metric
 from timestone.metrics.records import METRICS_LOG, METRICS_TOPIC, encode_sample, sample_of
 from timestone.store import Store, open_store
 from timestone.view import view_store
+from timestone_cli.live.away_sessions import AwaySessions
 from timestone_cli.live.console import ServerLink
 from timestone_console.application import Application
 from timestone_console.config import ConsoleConfig
@@ -32,6 +33,7 @@ class Console:
             self.config,
             self.sessions,
             server=ServerLink(store),
+            away=AwaySessions(self.view),
             tables=tables,
             version="1.2.3",
         )

@@ -308,6 +308,13 @@ class Catalog:
         with self._lock, self._told():
             return [row[0] for row in self._connection.execute("SELECT DISTINCT space FROM documents")]
 
+    def page(self, space: str, after: str, limit: int, text: str = "") -> tuple[dict[str, bytes], str | None]:
+        """Return the first keys of a namespace behind a key, in order, with their values; only keys that have `text` in
+        them. Also the key to continue behind, None at the end. Raises CorruptLog as `items`."""
+        where = "WHERE space = ? AND key > ? AND instr(key, ?) ORDER BY key LIMIT ?"
+        rows = self._rows("documents", where, (space, after, text, limit))
+        return {key: value for _, key, value in rows}, rows[-1][1] if len(rows) == limit else None
+
     def items(self, space: str, broken: list[str] | None = None) -> dict[str, bytes]:
         """Return all keys and values of a namespace. Raises CorruptLog with the key of the first damaged row; with
         `broken`, damaged rows are skipped and a sentence for each is added to it."""

@@ -85,9 +85,9 @@ export function Page({ me }) {
   const rates = useRates(row, row ? row.publishes_received + row.deliveries_sent + row.idle_s + (api.data?.now_us ?? 0) : undefined);
   const store = me.overview.data?.store ?? 'DIR';
   const data = gone ? null : api.data;
-  return html`<${PageHead} title=${html`<${Name} text=${id} />`} crumbs=${html`<a href=${href('/clients')}>Clients</a> /`}>${row ? trouble(row) : gone ? html`<${State} kind="off">not connected<//>` : ''}
+  return html`<${PageHead} title=${html`<${Name} text=${id} />`} crumbs=${html`<a href=${href('/clients')}>Clients</a> /`}>${row ? trouble(row) : gone || data ? html`<${State} kind="off">${data?.session?.away_s ? `away for ${duration(data.session.away_s)}` : 'not connected'}<//>` : ''}
       <${Actions} me=${me} id=${id} user=${row ? row.user : events.data?.events[0]?.user ?? null} connected=${Boolean(row)} onDone=${() => { api.again(); events.again(); }} /><//>
-    ${gone || api.error?.status === 503 ? html`<p class="lead">${gone ? 'No client with this id is connected now.' : 'No server runs, so no client is connected.'} What happened to it before is below.</p>` : html`<${Loaded} api=${api} what="the client">${() => html`
+    ${gone || api.error?.status === 503 ? html`<p class="lead">${gone ? 'No client with this id is connected now, or has a session.' : 'No server runs, so no client is connected.'} What happened to it before is below.</p>` : html`<${Loaded} api=${api} what="the client">${() => html`
       ${row && html`<dl class="tiles">
         <div class="tile"><dt>Messages in</dt><dd>${rate(row.publishes_in_per_s)}<span class="unit">/s</span></dd><dd class="note">${count(row.publishes_received)} on this connection</dd></div>
         <div class="tile"><dt>Messages out</dt><dd>${rate(row.deliveries_out_per_s)}<span class="unit">/s</span></dd><dd class="note">${count(row.deliveries_sent)} on this connection</dd></div>
@@ -101,7 +101,10 @@ export function Page({ me }) {
           <dt>User</dt><dd><${Name} text=${row.user} /></dd><dt>Address</dt><dd>${row.address}, ${row.transport}, MQTT ${row.mqtt}</dd>
           <dt>Connected</dt><dd><${Time} us=${row.connected_us} />, connection ${row.connection}</dd><dt>Last heard</dt><dd>${duration(row.idle_s)} ago</dd>
           <dt>Waits for the disk</dt><dd>${bytes(row.submitted_bytes)}</dd><dt>Packets in, out</dt><dd>${count(row.packets_received)}, ${count(row.packets_sent)}</dd>
-          ${session(data.session)}</dl></div></section>`}</div>
+          ${session(data.session)}</dl></div></section>`}
+        ${!row && html`<section class="card" aria-labelledby="session"><header><h2 id="session">Its session waits for it</h2></header><div class="body"><dl class="facts">
+          <dt>Away</dt><dd>${data.session.away_s === null ? 'since its server was stopped' : `for ${duration(data.session.away_s)}`}</dd>
+          ${session(data.session)}<dt>Subscriptions</dt><dd>${count(data.subscription_count)}</dd></dl></div></section>`}</div>
       <${Subscriptions} rows=${data.subscriptions} />`}<//>`}
     <div class="section"><h2>What happened</h2></div><section class="card"><div class="body"><${Timeline} api=${events} /></div></section>
     <div class="section"><h2>Commands</h2></div><dl class="commands"><div><dt>Disconnect it</dt><dd><${Command} text=${`timestone kick ${shellWord(store)} ${shellWord(id)}`} /></dd></div>
@@ -123,7 +126,7 @@ function Actions({ me, id, user, connected, onDone }) {
 /** @param {any} one */
 function session(one) {
   if (!one) return '';
-  return html`<dt>Receive maximum</dt><dd>${count(one.receive_maximum)}</dd>
+  return html`${one.is_connected && html`<dt>Receive maximum</dt><dd>${count(one.receive_maximum)}</dd>`}
     <dt>Session kept</dt><dd>${one.expiry_s === null ? 'without an end' : one.expiry_s ? duration(one.expiry_s) : 'ends with the connection'}</dd>
     ${one.in_flight.length > 0 && html`<dt>In flight</dt><dd>packets ${one.in_flight.slice(0, 30).join(', ')}${one.in_flight.length > 30 ? ' …' : ''}</dd>`}`;
 }

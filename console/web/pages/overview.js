@@ -91,7 +91,7 @@ function Tiles({ data, figures }) {
   return html`<dl class="tiles eight">
     <div class="tile"><dt>Messages in</dt><dd>${rate(rates.publishes_per_s)}<span class="unit">/s</span></dd><dd class="note">${bytes(rates.bytes_in_per_s)}/s</dd></div>
     <div class="tile"><dt>Messages out</dt><dd>${rate(rates.deliveries_per_s)}<span class="unit">/s</span></dd><dd class="note">${bytes(rates.bytes_out_per_s)}/s</dd></div>
-    <div class="tile"><dt>Clients</dt><dd>${count(rates.connected ?? clients.connected)}</dd><dd class="note">${count(clients.away)} away, ${count(clients.refused_total)} refused</dd></div>
+    <div class="tile"><dt>Clients</dt><dd>${count(rates.connected ?? clients.connected)}</dd><dd class="note"><a href=${href('/clients', { trouble: 'away' })}>${count(clients.away)} away</a>, ${count(clients.refused_total)} refused</dd></div>
     <div class="tile"><dt>Acknowledgement p99</dt><dd>${atMost(ack)}</dd><dd class="note">${ack && ack.count ? `p50 ≤ ${latency(ack.p50_s)}, longest ≤ ${latency(ack.max_s)}` : 'none in the last minute'}</dd></div>
     <div class="tile"><dt>Flush p99</dt><dd>${atMost(latencies.flush)}</dd><dd class="note">${bytes(clients.submitted_bytes)} wait for the disk</dd></div>
     <div class="tile"><dt>Delivery p99</dt><dd>${atMost(latencies.deliver)}</dd><dd class="note">${bytes(clients.unsent_bytes)} unsent</dd></div>

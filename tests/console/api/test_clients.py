@@ -1,9 +1,13 @@
 from pathlib import Path
 
+import paho.mqtt.client as paho
+
 import timestone
+from mqtt_front.sessions.session_store import SPACE
 from tests.support.console_client import Console
 from tests.support.control_server import controlled_server
 from tests.support.paho_client import PahoClient
+from tests.support.waiting import wait_for
 from timestone.metrics.records import (
     EVENT_TOPICS,
     EVENTS_LOG,
@@ -40,6 +44,55 @@ def test_clients_are_searched_and_sorted(tmp_path: Path) -> None:
         assert names == ["pump-1", "pump-2", "tank-1"]
         assert console.get("client", id="pump-1")["connection"]["subscriptions"] == 1
         console.get("client", 404, id="pump-9")
+
+
+def keep_session(client: paho.Client) -> None:
+    """Ask for a session that outlives the connection."""
+    client._clean_session = False
+
+
+def test_sessions_of_clients_that_are_away_are_paged_with_their_places(tmp_path: Path) -> None:
+    with controlled_server(tmp_path / "data") as server, Console(tmp_path / "data") as console:
+        for name in ("pump-1", "pump-2", "tank-1", "tank-2"):
+            with PahoClient(name, prepare=keep_session) as client:
+                client.connect(server.address)
+                client.subscribe("t/#", 1)
+                if name == "tank-2":
+                    client.subscribe("other/+", 0)
+        with PahoClient("writer") as writer, PahoClient("pump-2", prepare=keep_session) as back:
+            writer.connect(server.address)
+            for _ in range(5):
+                writer.publish("t/1", b"x", 1)
+            back.connect(server.address)
+            wait_for(lambda: len(console.get("sessions")["sessions"]) == 3)
+            first = console.get("sessions", limit=2)
+            rest = console.get("sessions", limit=2, after=first["next"])
+            rows = first["sessions"] + rest["sessions"]
+            assert [(one["client"], one["subscriptions"], one["lag"]) for one in rows] == [
+                ("pump-1", 1, 5),
+                ("tank-1", 1, 5),
+                ("tank-2", 2, 5),
+            ]
+            assert rest["next"] is None
+            assert all(0 < one["away_s"] < 600 and one["expires_s"] is None for one in rows)
+            assert [one["client"] for one in console.get("sessions", text="mp-")["sessions"]] == ["pump-1"]
+            found = console.get("client", id="tank-2")
+            assert (found["connection"], found["session"]["is_connected"]) == (None, False)
+            places = {one["filter"]: (one["qos"], one["lag"]) for one in found["subscriptions"]}
+            assert places == {"t/#": (1, 5), "other/+": (0, 5)}
+            assert all(one["lag_s"] > 0 for one in found["subscriptions"])
+    with Console(tmp_path / "data") as console:  # the same without a server
+        assert len(console.get("sessions")["sessions"]) == 4
+        assert console.get("client", id="tank-1")["subscriptions"][0]["lag"] == 5
+        console.get("client", 503, id="pump-9")
+
+
+def test_stored_session_that_cannot_be_decoded_is_left_out(tmp_path: Path) -> None:
+    with timestone.open(tmp_path / "data") as store:
+        store.documents.put_many(SPACE, {"broken": b"TSES?", "": b"{}", "\0group/mqtt/t": b"{}"})
+    with Console(tmp_path / "data") as console:
+        assert console.get("sessions") == {"sessions": [], "next": None, "is_complete": True}
+        console.get("client", 503, id="broken")
 
 
 def test_events_of_a_client_are_found_among_others(tmp_path: Path) -> None:

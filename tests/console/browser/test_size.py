@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 import timestone
+from mqtt_front.sessions.session_store import SPACE
 from tests.support.browser import Browsing, Console, Server, browsing, until
+from tests.support.stored_session import NEVER_S, stored_session
 from tests.support.waiting import wait_for
 from timestone.config import LogConfig
 
@@ -20,6 +22,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.xdist_group("br
 CLIENTS = int(os.environ.get("TIMESTONE_SCALE_CLIENTS", "1000"))
 TOPICS = int(os.environ.get("TIMESTONE_SCALE_TOPICS", "20000"))
 LOGS = int(os.environ.get("TIMESTONE_SCALE_LOGS", "200"))
+SESSIONS = int(os.environ.get("TIMESTONE_SCALE_SESSIONS", "5000"))
 SEGMENTS = int(os.environ.get("TIMESTONE_SCALE_SEGMENTS", "500"))
 DEEP = "/".join("x" for _ in range(128))
 LONG = "t" * 4096
@@ -73,6 +76,10 @@ def forest(tmp_path_factory: pytest.TempPathFactory, browser: Any) -> Iterator[B
         small = opened.log("segments", config=LogConfig(segment_entries=1))
         for number in range(SEGMENTS):
             small.append(b"%d" % number, ack="written")
+        for first in range(0, SESSIONS, 20_000):
+            numbers = range(first, min(first + 20_000, SESSIONS))
+            sessions = {f"device-{n:07}": stored_session(NEVER_S, 1 + n / 1e6) for n in numbers}
+            opened.documents.put_many(SPACE, sessions)
         for number in range(LOGS):
             opened.log(f"log-{number:05}")
     with (
@@ -131,6 +138,9 @@ def test_client_is_found_among_many(crowd: Browsing) -> None:
         "/topics",
         "/topics?open=plant%0Aplant/hall-3%0Aplant/hall-3/line-7",
         "/topics?search=device-1234",
+        "/clients?trouble=away",
+        "/clients?trouble=away&search=001234",
+        "/client?id=device-0001234",
         "/records?log=mqtt",
         "/logs",
         "/log?log=segments",
@@ -158,6 +168,22 @@ def test_topic_is_found_among_many(forest: Browsing) -> None:
     page.keyboard.press("j")
     page.keyboard.press("Enter")
     page.get_by_role("heading", name="Newest value").wait_for()
+
+
+def test_session_is_found_among_many(forest: Browsing) -> None:
+    page = forest.open("/clients")
+    page.get_by_role("link", name="Away").click()
+    until(page, "document.querySelectorAll('main tbody tr').length === 50")
+    page.get_by_role("link", name="Next page").click()
+    until(page, "document.querySelector('main tbody tr')?.innerText.startsWith('device-0000050')")
+    page.keyboard.press("/")
+    page.keyboard.type("0001234")
+    until(page, "document.querySelectorAll('main tbody tr').length === 1")
+    page.keyboard.press("Escape")
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name="Its session waits for it").wait_for()
+    assert page.get_by_role("row", name="a/#").locator("td").nth(1).inner_text() == "mqtt-0"
 
 
 def test_names_and_values_at_their_limits_are_shown(forest: Browsing) -> None:

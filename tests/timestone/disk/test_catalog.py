@@ -37,6 +37,24 @@ def test_documents_and_logs_are_kept_for_the_next_process(path: Path) -> None:
     again.close()
 
 
+def test_documents_are_read_in_pages_in_order_and_by_a_part_of_their_key(path: Path) -> None:
+    catalog = Catalog(path)
+    keys = ["", "\0group", "a", "a\0anna", "b", "ä", "z"]
+    catalog.put_many("space", {key: key.encode() for key in keys})
+    catalog.put_many("space2", {"c": b""})
+    found, following = catalog.page("space", "\0group", 2)
+    assert (list(found), following) == (["a", "a\0anna"], "a\0anna")
+    found, following = catalog.page("space", following or "", 3)
+    assert (list(found.items()), following) == ([(key, key.encode()) for key in ("b", "z", "ä")], "ä")
+    assert catalog.page("space", "ä", 3) == ({}, None)
+    assert list(catalog.page("space", "", 9, "ann")[0]) == ["a\0anna"]
+    with sqlite3.connect(path) as raw:
+        raw.execute("UPDATE documents SET value = 'x' WHERE key = 'b'")
+    with pytest.raises(CorruptLog, match="'b'"):
+        catalog.page("space", "a\0anna", 2)
+    catalog.close()
+
+
 def test_image_has_the_current_content_of_the_catalogue(path: Path, tmp_path: Path) -> None:
     owner, reader = Catalog(path), Catalog(path, read_only=True)
     owner.put_many("sessions", {"a": b"1", "b": b"2"})

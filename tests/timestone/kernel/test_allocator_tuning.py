@@ -1,4 +1,4 @@
-"""Freed memory is reused without fresh pages from the system."""
+"""Freed memory is reused without fresh pages from the system, or given back to it."""
 
 import subprocess
 import sys
@@ -29,3 +29,37 @@ def test_freed_batches_cause_no_page_faults_for_new_ones() -> None:
     if told == "False":
         pytest.skip("this C library has no mallopt")
     assert int(fault_count) < _PAGES // 20
+
+
+_MEASURE_MEMORY = """
+import sys
+from timestone.kernel.allocator_tuning import return_freed_memory
+
+def resident_mib():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) / 256
+
+told = sys.argv[1] == "tuned" and return_freed_memory(1 << 20, 2)
+large = bytes([1]) * (24 << 20)
+del large  # the default limit grows to its size
+before = resident_mib()
+blocks, between = [], []
+for _ in range(20):
+    blocks.append(bytes([1]) * (8 << 20))
+    between.append(bytes([1]) * 4096)
+del blocks
+print(told, resident_mib() - before)
+"""
+
+
+def test_freed_blocks_go_back_to_the_system_though_smaller_ones_stay() -> None:
+    def run(word: str) -> tuple[str, float]:
+        command = [sys.executable, "-c", _MEASURE_MEMORY, word]
+        told, kept = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+        return told, float(kept)
+
+    told, kept = run("tuned")
+    if told == "False":
+        pytest.skip("this C library has no mallopt")
+    assert kept < 8
+    assert run("default")[1] > kept
