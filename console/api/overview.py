@@ -16,7 +16,7 @@ from timestone.metrics.records import Sample
 from ..http.sessions import Session
 from ..reading.conditions import LEAST_TREND_S, findings
 from ..reading.reader_lags import ReaderPlace, furthest_behind
-from ..reading.samples import POINTS_MOST, Change, changes, highest, percentile, total
+from ..reading.samples import POINTS_MOST, Change, changes, highest, in_order, percentile, total
 from ..sources import Sources
 
 LATEST_S = 60
@@ -363,13 +363,15 @@ def series(sources: Sources, session: Session, query: SeriesQuery) -> Series:
     to_us = time.time_ns() // 1000 if query.to is None else query.to
     from_us = to_us - HOUR_US if query.from_ is None else query.from_
     samples = sources.samples.between(from_us, to_us, query.points)
-    steps = changes(samples)
-    times_us = [one.time_us for one in samples[1:]]
+    order = in_order([one.time_us for one in samples[1:]])
+    steps, later = changes(samples), samples[1:]
+    steps, later = [steps[index] for index in order], [later[index] for index in order]
+    times_us = [one.time_us for one in later]
     return Series(
         from_us=from_us,
         to_us=to_us,
         times_us=times_us,
-        series=[_one_series(name, samples[1:], steps, times_us) for name in query.name],
+        series=[_one_series(name, later, steps, times_us) for name in query.name],
         starts_us=[
             after.started_us
             for before, after in itertools.pairwise(samples)

@@ -3,6 +3,7 @@ costs what a chart of an hour costs. Counters are totals, so the difference of t
 
 import itertools
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -15,6 +16,7 @@ from timestone.view import LogView, StoreView
 _KEPT = 2000
 """Decoded samples that are kept: charts of a page choose the same ones."""
 POINTS_MOST = 500
+_NOW_US = 2_000_000
 
 
 class Change(NamedTuple):
@@ -76,7 +78,9 @@ class Samples:
         if log is None:
             return []
         first = max(log.start_offset, log.offset_at(start_us) - 1)
-        end = min(log.end_offset, log.offset_at(end_us + 1))
+        # Up to now is up to the newest: of a clock that was set back, times in the log are ahead for as long.
+        is_up_to_now = end_us >= time.time_ns() // 1000 - _NOW_US
+        end = log.end_offset if is_up_to_now else min(log.end_offset, log.offset_at(end_us + 1))
         if end <= first:
             return []
         distance = max(1, -(-(end - 1 - first) // max(1, min(count, POINTS_MOST))))
@@ -104,12 +108,21 @@ class Samples:
 
 
 def changes(samples: Sequence[Sample]) -> list[Change | None]:
-    """Return the change up to each sample but the first; None across a start of the server, which is a gap in a chart
-    and not a spike."""
+    """Return the change up to each sample but the first; None across a start of the server, and where its clock was set
+    back, which are gaps in a chart and not spikes."""
     return [
-        Change(one, two) if one.started_us == two.started_us else None
+        Change(one, two) if one.started_us == two.started_us and one.time_us < two.time_us else None
         for one, two in itertools.pairwise(samples)
     ]
+
+
+def in_order(times_us: Sequence[int]) -> list[int]:
+    """Return the indexes of times that are before all later ones: of a clock that was set back, the newest count."""
+    found: list[int] = []
+    for index in range(len(times_us) - 1, -1, -1):
+        if not found or times_us[index] < times_us[found[-1]]:
+            found.append(index)
+    return found[::-1]
 
 
 def total(sample: Sample, name: str) -> float | None:

@@ -83,31 +83,34 @@ def write_samples(
     interval_us: int = 10_000_000,
     starts: int = 1,
     rise: int = 100,
+    first: int = 0,
+    ahead_us: int = 0,
 ) -> None:
     """Append samples of a server up to now, each at its own time: `publishes_received` rises by `rise` in each. starts:
-    how often the server has started in that time."""
+    how often the server has started in that time; first: number of the first sample; ahead_us: how far its clock is
+    ahead."""
     clock = SetClock()
     with open_store(path, clock=clock) as store:
-        _append_samples(store, clock, count, interval_us, starts, rise)
+        now_us = time.time_ns() // 1000 + ahead_us
+        _append_samples(store, clock, range(first, first + count), now_us, interval_us, starts, rise)
 
 
 def _append_samples(
-    store: Store, clock: SetClock, count: int, interval_us: int, starts: int, rise: int
+    store: Store, clock: SetClock, numbers: range, now_us: int, interval_us: int, starts: int, rise: int
 ) -> None:
     log = store.log(METRICS_LOG)
-    now_us = time.time_ns() // 1000
-    for number in range(count):
+    for number in numbers:
         metrics: list[Metric] = [
             metric("timestone_mqtt_publishes_received", "counter", "Publishes.", number * rise),
             metric("timestone_mqtt_sessions_connected", "gauge", "Sessions.", number % 7),
             metric("timestone_store_free_bytes", "gauge", "Free.", 10**12),
             by_label("timestone_mqtt_dropped_publishes", "Dropped.", "reason", {"quota_exceeded": number}),
         ]
-        at_us = now_us - (count - 1 - number) * interval_us
+        at_us = now_us - (numbers.stop - 1 - number) * interval_us
         sample = sample_of(
             metrics,
             time_us=at_us,
-            started_us=1 + number * starts // count,
+            started_us=1 + (number - numbers.start) * starts // len(numbers),
             node="n",
             interval_ms=interval_us // 1000,
         )

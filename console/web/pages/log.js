@@ -70,7 +70,7 @@ export function Page({ me }) {
         <dl class="tiles">
           <div class="tile"><dt>Records</dt><dd>${short(data.records)}</dd><dd class="note">${row.end_offset === null ? '' : `${count(row.start_offset)} – ${count(row.end_offset)}`}</dd></div>
           <div class="tile"><dt>Appended</dt><dd>${rate(row.appended_per_s)}<span class="unit">/s</span></dd><dd class="note">${row.synced_offset === null ? '' : `${count(row.end_offset - row.synced_offset)} not on the disk yet`}</dd></div>
-          <div class="tile"><dt>On the disk</dt><dd>${bytes(data.stored_bytes)}</dd><dd class="note">${data.bytes ? `${bytes(data.bytes)} raw, ${(data.bytes / Math.max(1, data.stored_bytes)).toFixed(1)} times` : ''}</dd></div>
+          <div class="tile"><dt>On the disk</dt><dd>${bytes(data.stored_bytes)}</dd><dd class="note">${data.bytes ? data.bytes > data.stored_bytes * 1.05 ? `${bytes(data.bytes)} before compression` : 'not compressed' : ''}</dd></div>
           <div class="tile"><dt>Topics</dt><dd>${short(row.topics)}</dd><dd class="note">${plural(row.segments ?? 0, 'segment')}</dd></div>
           <div class="tile"><dt>Oldest record</dt><dd>${row.oldest_us ? duration((Date.now() * 1000 - row.oldest_us) / 1e6) : '–'}</dd><dd class="note"><${Time} us=${row.oldest_us} /></dd></div>
           <div class="tile"><dt>Newest record</dt><dd>${row.newest_us ? duration(Math.max(0, (Date.now() * 1000 - row.newest_us) / 1e6)) : '–'}</dd><dd class="note"><${Time} us=${row.newest_us} /></dd></div>

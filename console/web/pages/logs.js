@@ -20,7 +20,7 @@ export function Page() {
         columns=${[
           { label: 'Log', heading: true, cell: (/** @type {any} */ row) => html`<a href=${href('/log', { log: row.log, partition: row.partition || null })}>${row.log}-${row.partition}</a>${row.is_server_log ? html` <span class="badge">server</span>` : ''}` },
           { label: 'State', cell: (/** @type {any} */ row) => (row.error ? html`<${State} kind="bad">cannot be read<//><div class="small break">${visible(row.error)}</div>` : html`<${State} kind="good">sound<//>`) },
-          { label: 'Records', number: true, cell: (/** @type {any} */ row) => (row.error ? '–' : count(row.end_offset - row.start_offset)) },
+          { label: 'Records', number: true, priority: 1, cell: (/** @type {any} */ row) => (row.error ? '–' : count(row.end_offset - row.start_offset)) },
           { label: 'Records /s', number: true, cell: (/** @type {any} */ row) => rate(row.appended_per_s) },
           { label: 'Bytes /s', number: true, priority: 2, cell: (/** @type {any} */ row) => (row.appended_bytes_per_s === null ? '–' : bytes(row.appended_bytes_per_s)) },
           { label: 'Topics', number: true, priority: 2, cell: (/** @type {any} */ row) => count(row.topics) },
@@ -28,7 +28,7 @@ export function Page() {
           { label: 'Offsets', number: true, priority: 3, cell: (/** @type {any} */ row) => (row.error ? '–' : `${count(row.start_offset)} – ${count(row.end_offset)}`) },
           { label: 'Spans', number: true, priority: 3, cell: (/** @type {any} */ row) => (row.oldest_us && row.newest_us ? duration((row.newest_us - row.oldest_us) / 1e6) : '–') },
           { label: 'Newest', priority: 2, cell: (/** @type {any} */ row) => html`<${Time} us=${row.newest_us} />` },
-          { label: 'Open', cell: (/** @type {any} */ row) => html`<a href=${href('/records', { log: row.log, partition: row.partition || null })}>records</a>` },
+          { label: 'Open', priority: 1, cell: (/** @type {any} */ row) => html`<a href=${href('/records', { log: row.log, partition: row.partition || null })}>records</a>` },
         ]} />
       <${TableFoot} shown=${data.logs.length} total=${data.total} next=${data.next} what="logs" list=${{ path: 'logs', query: { ...query, limit: 500 }, key: 'logs' }} />`}<//>`;
 }

@@ -2,7 +2,7 @@
 import { html } from '../lib/html.js';
 import { useApi } from '../lib/api.js';
 import { changed, href, useRoute } from '../lib/router.js';
-import { bytes, count, duration, plural, short, visible } from '../lib/format.js';
+import { bytes, count, duration, plural, shellWord, short, visible } from '../lib/format.js';
 import { Banner, Command, Empty, Loaded, Meter, Name, PageHead, State, Time } from '../ui/parts.js';
 import { Table } from '../ui/table.js';
 import { Preview, Value } from '../ui/value.js';
@@ -56,7 +56,7 @@ function DeadLetters({ total }) {
 export function Page({ me }) {
   const api = useApi(me.has_pipeline ? 'pipeline' : null, {}, { every: 3000 });
   if (!me.has_pipeline) {
-    return html`<${PageHead} title="Pipeline" /><div class="card"><${Empty} title="No pipeline"><p>The console shows the tables of a pipeline when it is started with its settings:</p><${Command} text="timestone console DIR --pipeline pipeline.toml" /><//></div>`;
+    return html`<${PageHead} title="Pipeline" /><div class="card"><${Empty} title="No pipeline"><p>The console shows the tables of a pipeline when it is started with its settings; <code>timestone serve</code> takes them as <code>pipeline</code> in <code>[console]</code>.</p><${Command} text=${`timestone console ${shellWord(me.overview.data?.store ?? 'DIR')} --pipeline pipeline.toml`} /><//></div>`;
   }
   return html`<${PageHead} title="Pipeline" />
     <${Loaded} api=${api} what="the pipeline">${(/** @type {any} */ data) => {

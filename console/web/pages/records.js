@@ -40,7 +40,7 @@ function Query({ log, partition, params }) {
 /** @param {(offset: number) => string} to */
 const columns = (to) => [
   { label: 'Offset', heading: true, className: 'n', cell: (/** @type {any} */ row) => html`<a class="num" href=${to(row.offset)}>${count(row.offset)}</a>` },
-  { label: 'Time', cell: (/** @type {any} */ row) => html`<${Time} us=${row.timestamp_us} exact />` },
+  { label: 'Time', priority: 1, cell: (/** @type {any} */ row) => html`<${Time} us=${row.timestamp_us} exact />` },
   { label: 'Topic', className: 'name', cell: (/** @type {any} */ row) => (row.damage ? html`<${State} kind="bad">damaged<//>` : html`<${Name} text=${row.topic} clip />`) },
   { label: 'Size', number: true, priority: 2, cell: (/** @type {any} */ row) => (row.damage ? '–' : bytes(row.bytes)) },
   { label: 'QoS', number: true, priority: 3, cell: (/** @type {any} */ row) => html`${row.qos}${row.is_retained ? html` <span class="badge">retained</span>` : ''}` },

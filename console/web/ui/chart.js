@@ -32,6 +32,9 @@ export function peak(times, values) {
 /** Return the last value that is there. @param {(number | null)[]} values */
 export const newest = (values) => values.findLast((value) => value !== null) ?? null;
 
+/** Return whether there is no line to draw, only points. @param {(number | null)[]} values */
+const lone = (values) => values.filter((value) => value !== null && value !== undefined).length < 3;
+
 /** Return the mean of what is there. @param {(number | null)[]} values */
 export function mean(values) {
   const there = /** @type {number[]} */ (values.filter((value) => value !== null));
@@ -96,7 +99,7 @@ export function Chart({ title, times, series, format = short, sentence, marks = 
           { ...axis, size: 58, gap: 6, space: 32, incrs: binary ? BINARY : undefined, values: (/** @type {any} */ _, /** @type {number[]} */ splits) => splits.map((s) => latest.current.format(s)) },
         ],
         series: [{}, ...series.map((_one, index) => ({
-          label: String(index), stroke: color(`--series-${index + 1}`), width: 1.5, dash: DASHES[index], points: { show: false }, spanGaps: false,
+          label: String(index), stroke: color(`--series-${index + 1}`), width: 1.5, dash: DASHES[index], points: { show: (/** @type {any} */ u, /** @type {number} */ at) => lone(u.data[at]), size: 5 }, spanGaps: false,
           fill: index === 0 && series.length < 3 ? `${color('--series-1')}14` : undefined,
         }))],
         hooks: {

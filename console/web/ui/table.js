@@ -12,7 +12,7 @@ import { Empty } from './parts.js';
  * @property {string} [sort] name of the order on the server
  * @property {boolean} [up] the first click sorts upwards
  * @property {boolean} [number]
- * @property {2 | 3} [priority] 2: hidden on a phone, 3: hidden on a tablet, too
+ * @property {1 | 2 | 3} [priority] 1: hidden on a phone, 2: and on a small tablet, 3: and on a tablet
  * @property {boolean} [heading] the cell names the row
  * @property {string} [className]
  */

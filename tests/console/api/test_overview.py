@@ -54,6 +54,24 @@ def test_series_has_rates_gauges_and_gaps(tmp_path: Path) -> None:
         assert console.get("series", name="x", **{"from": 5, "to": 4})["times_us"] == []
 
 
+def test_series_goes_on_when_the_clock_was_ahead_and_is_set_back(tmp_path: Path) -> None:
+    hour_us = 3_600_000_000
+    write_samples(tmp_path / "data", 20, ahead_us=hour_us)
+    write_samples(tmp_path / "data", 10, first=360)
+    with Console(tmp_path / "data") as console:
+        found = console.get("series", name=[RECEIVED, "timestone_mqtt_sessions_connected"], points=100)
+        times, (rates, gauge) = found["times_us"], found["series"]
+        assert times == sorted(set(times)) and found["to_us"] - times[-1] < 60_000_000
+        assert rates["values"] == [None] + [pytest.approx(10.0)] * 9
+        assert gauge["values"][-1] == 369 % 7
+        assert console.get("overview")["rates"]["publishes_per_s"] == pytest.approx(10.0)
+    write_samples(tmp_path / "data", 5, first=370, ahead_us=hour_us)  # and ahead again
+    with Console(tmp_path / "data") as console:
+        span = {"from": found["from_us"], "to": found["to_us"] + 2 * hour_us}
+        later = console.get("series", name=RECEIVED, points=100, **span)
+        assert len(later["times_us"]) == 15 and later["series"][0]["most"] == pytest.approx(10.0)
+
+
 @pytest.mark.slow
 def test_month_of_samples_is_read_in_500_points(tmp_path: Path) -> None:
     write_samples(tmp_path / "data", 26_000, interval_us=100_000_000)
