@@ -29,7 +29,7 @@ from .answers import AT_ONCE, Answers, Size, measure_answers
 from .costs import LOADS, PLAN, Costs, Estimate, measure_costs, scenarios
 
 _MIB = 1 << 20
-_PAIRED, _STEADY, _FULL = LOADS
+_STEADY, _FULL = LOADS
 
 EXAMPLES = """\
 Examples:
@@ -65,7 +65,7 @@ def _in_mib(size: Estimate) -> Estimate:
 
 COSTS: tuple[Goal, ...] = (
     _most("figures: processor of the server", "cores", 0.01,
-          lambda costs, _: costs.difference(_PAIRED, "figures", "off", "server_busy")),
+          lambda costs, _: costs.more_processor(_STEADY, "figures", "off")),
     Goal("figures: rate at full speed", "times", 0.99, True,
          lambda costs, _: costs.ratio(_FULL, "figures", "off", "per_s")),
     _most("figures: processor of a message at full speed", "times", 1.01,
@@ -75,11 +75,11 @@ COSTS: tuple[Goal, ...] = (
     _most("traces: processor of a message at full speed", "times", 1.01,
           lambda costs, _: costs.ratio(_FULL, "traces", "figures", "server_message_us")),
     _most("figures: memory of the server", "MiB", 2,
-          lambda costs, _: _in_mib(costs.difference(_PAIRED, "figures", "off", "rss_bytes"))),
+          lambda costs, _: _in_mib(costs.difference(_STEADY, "figures", "off", "rss_bytes"))),
     _most("1 browser: processor of the server", "cores", 0.01,
-          lambda costs, _: costs.difference(_PAIRED, "1 browser", "console", "server_busy")),
+          lambda costs, _: costs.more_processor(_STEADY, "1 browser", "console")),
     _most("1 browser: processor of the console", "cores", 0.1,
-          lambda costs, _: costs.median(_PAIRED, "1 browser", "console_busy")),
+          lambda costs, _: costs.median(_STEADY, "1 browser", "console_busy")),
     _most("10 browsers: p99 of acknowledgements", "times", 1.03,
           lambda costs, _: costs.ratio(_STEADY, "10 browsers", "console", "ack_p99_us")),
 )  # fmt: skip

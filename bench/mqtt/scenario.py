@@ -109,19 +109,38 @@ def run_scenario(scenario: Scenario, target: Target) -> Outcome:
     return _traffic(scenario, target)
 
 
-def run_at_once(scenario: Scenario, targets: Sequence[Target]) -> list[Outcome]:
-    """Run the publishers of a scenario against several servers at the same moment, in a process a server. Raises
-    BenchmarkError."""
-    with tempfile.TemporaryDirectory(prefix="timestone-bench-") as directory:
-        jobs = [job for target in targets for job in _jobs(scenario, target, secrets.token_hex(3), Path())]
-        with WorkerPool([{"kind": "traffic"} | job.to_json() for job in jobs]) as pool:
-            touch_free_memory(Path(directory), scenario.touched_bytes * len(targets))
-            before_s = [target.cpu_s() for target in targets]
-            reports = [Report.from_json(answer) for answer in pool.run()]
-            used_s = [
-                _difference(target.cpu_s(), cpu_s) for target, cpu_s in zip(targets, before_s, strict=True)
-            ]
-    return [_outcome(report, report.sent, cpu_s) for report, cpu_s in zip(reports, used_s, strict=True)]
+def run_at_once(
+    scenario: Scenario, targets: Sequence[Target], window_s: float
+) -> list[tuple[Outcome, list[float]]]:
+    """Run the publishers of a scenario against several servers at the same moment, in a process a server. Return the
+    outcome of each, and its processor time in windows of the run, in cores: without the first, in which all topics
+    are new, if there are more. Raises BenchmarkError."""
+    jobs = [job for target in targets for job in _jobs(scenario, target, secrets.token_hex(3), Path())]
+    looks: list[tuple[float, list[float]]] = []
+
+    def look(every_s: float = window_s) -> None:
+        now_s = time.monotonic()
+        if not looks or now_s - looks[-1][0] >= every_s:
+            looks.append((now_s, [target.cpu_s() or 0.0 for target in targets]))
+
+    with (
+        tempfile.TemporaryDirectory(prefix="timestone-bench-") as directory,
+        WorkerPool([{"kind": "traffic"} | job.to_json() for job in jobs]) as pool,
+    ):
+        touch_free_memory(Path(directory), scenario.touched_bytes * len(targets))
+        look()
+        reports = [Report.from_json(answer) for answer in pool.run(look)]
+        used_s = [(target.cpu_s() or 0.0) - first for target, first in zip(targets, looks[0][1], strict=True)]
+        if len(looks) < 2:  # shorter than a window
+            look(0.0)
+    windows = list(itertools.pairwise(looks))[1 if len(looks) > 2 else 0 :]
+    return [
+        (
+            _outcome(report, report.sent, cpu_s),
+            [(after[1][at] - before[1][at]) / (after[0] - before[0]) for before, after in windows],
+        )
+        for at, (report, cpu_s) in enumerate(zip(reports, used_s, strict=True))
+    ]
 
 
 def _traffic(scenario: Scenario, target: Target) -> Outcome:
