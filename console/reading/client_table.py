@@ -14,7 +14,7 @@ COUNTERS = {
     "publishes_refused": "refused_per_s",
 }
 """Counters of a connection and the names of their rates."""
-_LOOK_S, _LOOK_MOST_S, _LOOK_TIMES = 1.0, 10.0, 100
+_LOOK_S, _LOOK_MOST_S, _LOOK_TIMES = 1.0, 15.0, 100
 """Least time between two looks at the server. One that takes long is used for a hundred times as long, within a bound:
 for many clients it would else cost the server more than a hundredth of a core."""
 _OLD_S = 30.0

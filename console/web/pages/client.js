@@ -140,7 +140,7 @@ function Subscriptions({ rows }) {
     { label: 'Log', cell: (/** @type {any} */ row) => (row.log === null ? '–' : html`<a href=${href('/log', { log: row.log, partition: row.partition || null })}>${row.log}-${row.partition}</a>`) },
     { label: 'Next offset', number: true, priority: 2, cell: (/** @type {any} */ row) => count(row.offset) },
     { label: 'Acknowledged', number: true, priority: 3, cell: (/** @type {any} */ row) => count(row.committed_offset) },
-    { label: 'Lag', number: true, cell: (/** @type {any} */ row) => count(row.lag) },
+    { label: 'Lag, records', number: true, cell: (/** @type {any} */ row) => count(row.lag) },
     { label: 'Lag in time', number: true, priority: 2, cell: (/** @type {any} */ row) => duration(row.lag_s) },
   ]} />`;
 }

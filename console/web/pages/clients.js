@@ -69,7 +69,7 @@ function Connected({ kinds }) {
           n('Out /s', 'deliveries_out_per_s', rate),
           n('Bytes in /s', 'bytes_in_per_s', bytes, { priority: 2 }),
           n('Bytes out /s', 'bytes_out_per_s', bytes, { priority: 3 }),
-          n('Lag', 'lag', count, { priority: 2 }),
+          n('Lag, records', 'lag', count, { priority: 2 }),
           n('Unsent', 'unsent_bytes', bytes, { priority: 3 }),
           n('Refused', 'publishes_refused', count, { priority: 2 }),
           { label: 'User and address', priority: 2, className: 'name', cell: (/** @type {any} */ row) => html`<span class="nowrap num">${row.user === null ? '' : html`<${Name} text=${row.user} /> `}${row.address}</span>` },

@@ -19,7 +19,7 @@ export function Page() {
         empty=${html`<${Empty} title=${query.text ? 'No log matches' : 'No logs yet'}><p>The first publish makes the log <code>mqtt</code>; <code>timestone append</code> makes others.</p><//>`}
         columns=${[
           { label: 'Log', heading: true, cell: (/** @type {any} */ row) => html`<a href=${href('/log', { log: row.log, partition: row.partition || null })}>${row.log}-${row.partition}</a>${row.is_server_log ? html` <span class="badge">server</span>` : ''}` },
-          { label: 'State', cell: (/** @type {any} */ row) => (row.error ? html`<${State} kind="bad">cannot be read<//><div class="small break">${visible(row.error)}</div>` : html`<${State} kind="good">sound<//>`) },
+          { label: 'State', cell: (/** @type {any} */ row) => (row.error ? html`<${State} kind="bad">cannot be read<//><div class="small break">${visible(row.error)}</div>` : html`<${State} kind="good">readable<//>`) },
           { label: 'Records', number: true, priority: 1, cell: (/** @type {any} */ row) => (row.error ? '–' : count(row.end_offset - row.start_offset)) },
           { label: 'Records /s', number: true, cell: (/** @type {any} */ row) => rate(row.appended_per_s) },
           { label: 'Bytes /s', number: true, priority: 2, cell: (/** @type {any} */ row) => (row.appended_bytes_per_s === null ? '–' : bytes(row.appended_bytes_per_s)) },

@@ -136,7 +136,7 @@ function Behind() {
     <${Loaded} api=${api} what="readers">${(/** @type {any} */ data) => html`<${Table} caption="Readers furthest behind" rows=${data.readers.filter((/** @type {any} */ row) => row.kind !== 'server').slice(0, 5)} keyOf=${(/** @type {any} */ row) => row.series}
       empty=${html`<div class="empty">No reader has committed an offset yet.</div>`} columns=${[
         { label: 'Reader', heading: true, className: 'name', cell: (/** @type {any} */ row) => html`<a href=${href('/readers', { name: row.place.name, log: row.place.log, partition: row.place.partition || null })}><${Name} text=${row.place.name} clip /></a>` },
-        { label: 'Lag', number: true, cell: (/** @type {any} */ row) => count(row.place.lag) },
+        { label: 'Lag, records', number: true, cell: (/** @type {any} */ row) => count(row.place.lag) },
         { label: 'Behind since', cell: sinceWhen },
         { label: 'Caught up', cell: catchUp },
       ]} />`}<//></section>`;

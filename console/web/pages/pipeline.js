@@ -77,7 +77,7 @@ export function Page({ me }) {
           <section class="card"><header><h2>In the log</h2></header><${Table} caption="How far the tables are" rows=${data.logs} keyOf=${(/** @type {any} */ row) => `${row.log}-${row.partition}`} columns=${[
             { label: 'Log', heading: true, cell: (/** @type {any} */ row) => html`<a href=${href('/log', { log: row.log, partition: row.partition || null })}>${row.log}-${row.partition}</a>` },
             { label: 'Next offset', number: true, cell: (/** @type {any} */ row) => count(row.offset) }, { label: 'Durable', number: true, priority: 2, cell: (/** @type {any} */ row) => count(row.synced_offset) },
-            { label: 'Lag', number: true, cell: (/** @type {any} */ row) => count(row.lag) }, { label: 'Lag in time', number: true, cell: (/** @type {any} */ row) => (row.lag === 0 ? '0 s' : duration(row.lag_s)) }]} />
+            { label: 'Lag, records', number: true, cell: (/** @type {any} */ row) => count(row.lag) }, { label: 'Lag in time', number: true, cell: (/** @type {any} */ row) => (row.lag === 0 ? '0 s' : duration(row.lag_s)) }]} />
             <div class="body"><dl class="facts">${Object.entries(data.closed_us).map(([minutes, us]) => html`<dt>${plural(Number(minutes), 'minute')}</dt><dd>windows closed up to <${Time} us=${us} /></dd>`)}</dl></div></section></div>
         <${DeadLetters} total=${dead} />
         ${data.history.length > 0 && html`<div class="section"><h2>Commits of bronze</h2></div><${Table} caption="Last commits" rows=${data.history} keyOf=${(/** @type {any} */ row) => `${row.number} ${row.kind}`} columns=${[

@@ -9,7 +9,7 @@ import { Search, Table, TableFoot } from '../ui/table.js';
 import { Action, mayAct } from '../ui/action.js';
 import { SpanChoice, seriesSpan, useSpan, zoom } from './overview.js';
 
-const KINDS = /** @type {Record<string, string>} */ ({ shared: 'shared subscription', spark: 'Spark query', reader: 'reader', server: 'server', session: 'session away' });
+const KINDS = /** @type {Record<string, string>} */ ({ shared: 'shared subscription', reader: 'reader', server: 'server' });
 
 const KEEPS_UP_S = 5;
 
@@ -92,7 +92,7 @@ function Detail({ row, me, onDone }) {
       <dt>End of the log</dt><dd>${count(place.end_offset)}</dd>
       <dt>Missed</dt><dd>${place.missed ? html`<${State} kind="bad">${count(place.missed)} records were deleted before it read them<//>` : 'nothing'}</dd>
       <dt>Last commit</dt><dd><${Time} us=${place.committed_us} /></dd>
-      <dt>Pin</dt><dd>${row.pin ? `retention waits for it, at most ${row.pin.max_age_ms ? duration(row.pin.max_age_ms / 1000) : 'without a limit of age'}${row.pin.max_bytes ? ` or ${bytes(row.pin.max_bytes)}` : ''}` : 'none'}</dd></dl></div></section>
+      <dt>Pin</dt><dd>${row.pin ? `retention waits for it, with at most ${[row.pin.max_age_ms && duration(row.pin.max_age_ms / 1000), row.pin.max_bytes && bytes(row.pin.max_bytes)].filter(Boolean).join(' or ') || 'no limit'}; it holds ${bytes(row.pin.held_bytes)}` : 'none'}</dd></dl></div></section>
       <section class="card"><div class="body"><dl class="commands">
         <div><dt>The records that it reads next</dt><dd><${Command} text=${`timestone read ${shellWord(store)} ${shellWord(place.log)}${place.partition ? ` --partition ${place.partition}` : ''} --from offset:${place.offset} --count 10`} /></dd></div>
         <div><dt>Let retention delete what it pins</dt><dd><${Command} text=${`timestone readers ${shellWord(store)} --release ${shellWord(place.name)} --log ${shellWord(named)}`} /></dd></div>
@@ -118,7 +118,7 @@ export function Page({ me }) {
           { label: 'Reader', sort: 'name', up: true, heading: true, className: 'name', cell: (/** @type {any} */ row) => html`<a href=${changed({ name: row.place.name, log: row.place.log, partition: row.place.partition || null })}><${Name} text=${row.place.name} clip /></a>` },
           { label: 'Kind', priority: 3, cell: (/** @type {any} */ row) => KINDS[row.kind] ?? row.kind },
           { label: 'Log', priority: 2, cell: (/** @type {any} */ row) => html`<a href=${href('/log', { log: row.place.log, partition: row.place.partition || null })}>${row.place.log}-${row.place.partition}</a>` },
-          { label: 'Lag', sort: 'lag', number: true, cell: (/** @type {any} */ row) => count(row.place.lag) },
+          { label: 'Lag, records', sort: 'lag', number: true, cell: (/** @type {any} */ row) => count(row.place.lag) },
           { label: 'Lag in time', sort: 'lag_s', number: true, priority: 1, cell: (/** @type {any} */ row) => (row.place.lag ? duration(row.place.lag_s) : '0 s') },
           { label: 'Trend /s', number: true, priority: 3, cell: (/** @type {any} */ row) => (row.trend_per_s === null ? '–' : `${row.trend_per_s > 0 ? '+' : row.trend_per_s < 0 ? '−' : ''}${rate(Math.abs(row.trend_per_s))}`) },
           { label: 'Behind since', cell: sinceWhen },

@@ -56,7 +56,7 @@ function Detail({ log, partition, offset, me }) {
       const row = data.record;
       if (row.damage) return html`<${Banner} kind="bad" title="This record is damaged.">${visible(row.damage)}. <a href=${changed({ at: row.offset_after })}>The next record is ${count(row.offset_after)}</a>.<//>`;
       return html`<dl class="facts">
-        <dt>Topic</dt><dd>${row.topic === null ? '–' : html`<a href=${href('/topic', { topic: row.topic })}><${Name} text=${row.topic} /></a>`}</dd>
+        <dt>Topic</dt><dd>${row.topic === null ? '–' : html`<a href=${href('/topic', { log, partition: partition || null, topic: row.topic })}><${Name} text=${row.topic} /></a>`}</dd>
         <dt>Time</dt><dd><${Time} us=${row.timestamp_us} exact /> <div class="muted small">${utc(row.timestamp_us)}</div></dd>
         <dt>Flags</dt><dd>QoS ${row.qos}${row.is_retained ? ', retained' : ''}${row.is_tombstone ? ', tombstone' : ''}</dd>
         ${row.headers.map((/** @type {any} */ one) => html`<dt><${Name} text=${one.name || one.kind} /></dt><dd>${one.is_binary ? html`<code>${one.value}</code>` : html`<${Name} text=${one.value} />`}</dd>`)}</dl>

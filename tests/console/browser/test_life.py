@@ -138,6 +138,30 @@ def test_damaged_empty_and_copied_stores_are_shown(tmp_path: Path, browser: Any)
         until(page, "document.querySelector('main tbody th')?.innerText === '39'")
 
 
+def test_page_goes_on_when_retention_deletes_what_it_shows(tmp_path: Path, browser: Any) -> None:
+    store = tmp_path / "data"
+    with timestone.open(store) as opened:
+        log = opened.log("other", config=LogConfig(segment_entries=10, retention_bytes=1))
+        for number in range(35):
+            log.append(value(number), topic="a/b")
+        with Console(store) as console, browsing(browser, console) as look:
+            look.faults.allow("status 410", "status of 410", "status 404", "status of 404")
+            page = look.open("/records?log=other&order=oldest&from=0&at=3")
+            page.get_by_role("heading", name="Record 3").wait_for()
+            assert log.apply_retention() > 0
+            first = log.start_offset
+            assert first >= 10
+            page.get_by_role("link", name="Record after").click()
+            page.get_by_role("complementary").get_by_text("No longer there").wait_for()
+            page = look.open("/records?log=other&order=oldest&from=0")
+            assert rows(page)[0] == str(first)
+            page.locator("main tbody a").first.click()
+            page.get_by_role("complementary").get_by_role("link", name="a/b").click()
+            page.get_by_role("heading", name="Newest value").wait_for()
+            page = look.open("/log?log=other")
+            page.get_by_text(f"{first} – 35").first.wait_for()
+
+
 def test_login_is_asked_for_and_leads_back_to_the_page(tmp_path: Path, browser: Any) -> None:
     assert command("passwd", "passwords", "anna", stdin=b"secret\n", cwd=tmp_path).returncode == 0
     (tmp_path / "settings.toml").write_text(
