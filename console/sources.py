@@ -47,9 +47,9 @@ class Server(Protocol):
 
 
 class Away(Protocol):
-    """Stored sessions of clients, as plain values: `client`, `user`, `expiry_s` (null: never), `away_s` (null: its
-    client was connected), `size_bytes`, `in_flight`, `subscriptions` with `filter`, `qos` and `feeds`, each with `log`,
-    `partition` and `offset`. Usable from any thread."""
+    """Stored sessions of clients, as plain values: `key`, `client`, `user`, `expiry_s` (null: never), `away_s` (null:
+    its client was connected), `size_bytes`, `in_flight`, and `subscriptions` with `filter`, `qos` and `feeds`, each
+    with `log`, `partition` and `offset`. Usable from any thread."""
 
     def page(self, after: str, limit: int, text: str) -> tuple[list[dict[str, Any]], str | None]:
         """Return sessions behind a key, by client id, and the key to continue behind; None at the end."""

@@ -49,7 +49,7 @@ class AwaySessions:
             except UndecodableSession:
                 continue  # its client gets a new one
             away_s = max(0.0, now_s - one["ended_s"]) if one["ended_s"] else None
-            yield one | {"away_s": away_s, "size_bytes": len(document)}
+            yield one | {"key": key, "away_s": away_s, "size_bytes": len(document)}
 
     def _now_s(self) -> float:
         """Return the time of the store: of now, or of its last note if the machine was started since."""

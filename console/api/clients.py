@@ -336,8 +336,14 @@ def sessions(sources: Sources, session: Session, query: SessionsQuery) -> AwaySe
     ends: dict[tuple[str, int], int] = {}
     following: str | None = query.after
     while following is not None and len(rows) < query.limit and time.monotonic() < until_s:
-        page, following = sources.away.page(following, query.limit - len(rows), query.text)
-        rows += [_away_row(sources, one, ends) for one in page if one["away_s"] is not None or not has_server]
+        page, following = sources.away.page(following, PAGE_MOST, query.text)
+        for one in page:
+            if one["away_s"] is None and has_server:  # connected
+                continue
+            rows.append(_away_row(sources, one, ends))
+            if len(rows) == query.limit:
+                following = one["key"] if one is not page[-1] else following
+                break
     return AwaySessions(
         sessions=rows, next=following, is_complete=following is None or len(rows) == query.limit
     )

@@ -206,6 +206,8 @@ def test_nothing_moves_when_motion_is_reduced(look: Browsing) -> None:
         "[...document.querySelectorAll('*')].every((one) => getComputedStyle(one).animationName === 'none')"
     )
     assert page.locator(".state").first.is_visible()
+    outline = "getComputedStyle(document.querySelector('.nav a[aria-current]')).outlineStyle"
+    assert page.evaluate(outline) == "solid"  # the current page, where no colour says it
 
 
 def test_live_tail_shows_records_and_pauses(look: Browsing, plant: tuple[Server, Console, Any]) -> None:
