@@ -97,7 +97,12 @@ class FlightSettings(LoginSettings):
     message_bytes: int = setting(
         16 * MIB, "maximum size of a message from a client", low=64 * 1024, high=1024 * MIB
     )
-    batch_bytes: int = setting(MIB, "size of the batches that are sent", low=4096, high=64 * MIB)
+    batch_bytes: int = setting(
+        2 * MIB,
+        "size of the batches that are sent; larger ones cost less each MiB, and wait longer",
+        low=4096,
+        high=64 * MIB,
+    )
     client_submitted_bytes: int = setting(
         16 * MIB, "bytes of one DoPut that wait for the disk before more is read from it", low=1
     )

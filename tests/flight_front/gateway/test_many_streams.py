@@ -31,7 +31,7 @@ from tests.support.waiting import TIMEOUT_S, wait_for
 REFUSED = (fl.FlightError, pa.ArrowException)
 _COUNT = 1000
 _KIB_EACH, _THREADS_MORE = 64, 8
-_STOPPED, _STOPPED_MIB = 10, 8
+_STOPPED, _STOPPED_MIB = 10, 12
 """Readers that stop, and what each may take: two batches, and what gRPC has on its way. The log is larger."""
 pytestmark = pytest.mark.slow
 
