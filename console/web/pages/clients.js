@@ -45,7 +45,7 @@ function Away({ kinds }) {
 export function Page() {
   const { params } = useRoute();
   const word = params.get('trouble') ?? '';
-  const kinds = html`<${Segmented} label="Which clients" options=${[...TROUBLE, ['away', 'Away']].map(([one, text]) => [text, changed({ trouble: one || null, after: null, sort: null }), one === word])} />`;
+  const kinds = html`<${Segmented} label="Which clients" options=${[...TROUBLE, ['away', 'Away']].map(([one, text]) => [text, changed({ trouble: one || null, after: null, ...(one === 'away' || word === 'away' ? { sort: null } : {}) }), one === word])} />`;
   return word === 'away' ? html`<${Away} kinds=${kinds} />` : html`<${Connected} kinds=${kinds} />`;
 }
 
