@@ -76,7 +76,8 @@ def main(names: list[str]) -> int:
 def _run(name: str) -> Ended:
     """Run one part, and pass on what it prints. Its process is ended with this one."""
     command = [sys.executable, "-m", "pytest", "-s", "-p", "no:cacheprovider", "--timeout=0", "-m", "slow"]
-    env = {**LONG, **os.environ, "PYTHONUNBUFFERED": "1"}
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    env = {**LONG, **own, "PYTHONUNBUFFERED": "1"}
     began_s, last = time.monotonic(), ""
     part = subprocess.Popen(
         [*command, *PARTS[name]],
