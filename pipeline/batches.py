@@ -10,12 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from pyspark_timestone.offsets import LogPartition, SourceOffset
 
-from .checkpoint import BatchSpan, batch_span
+from .checkpoint import batch_span
 from .clean import DUPLICATE, SEEN_AT, parse, with_table, without_repetitions
 from .config import PipelineConfig
 from .data_file import DataFile
@@ -23,9 +24,13 @@ from .errors import Busy, Conflict
 from .frames import RECORD, Frames, Step, below, in_silence, of_partition
 from .last_state import LastState
 from .progress import Progress
-from .tables import Table, Tables
+from .tables import KEPT, Table, Tables
 from .warehouse import Commit, State, Warehouse, Work
 from .windows import all_averages
+
+_KEY = "key of the message"
+_BROADCAST_ROWS = 1_000_000
+"""Up to so many keys are sent to all tasks, some 20 bytes each; more go through an exchange."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +41,8 @@ class _Batch:
     state: State
     """Tables below its range; of one that was interrupted, those that have it have it in full."""
     end: SourceOffset
-    bronze: Sequence[DataFile] | None
-    """Files that it has just written; None for one that was interrupted."""
+    records: DataFrame | None = None
+    """Its records; None for one that was interrupted, of which bronze has them, or that only closes windows."""
 
     def done(self, table: Table) -> bool:
         return self.state.of(table).number >= self.number
@@ -79,9 +84,10 @@ class Batches:
         if span.done(reached):
             return
         frames = self._frames(records.sparkSession, state.number + 1, span.count_after(reached))
+        for key in span.overlaps(reached):
+            records = records.where(~of_partition(key) | (f.col("offset") >= reached.positions[key]))
         with self._warehouse.work(state.number + 1) as work:
-            bronze = self._bronze(frames, records, span, state, work)
-            self._run(frames, _Batch(state.number + 1, state, span.united(reached), bronze), work)
+            self._run(frames, _Batch(state.number + 1, state, span.united(reached), records), work)
 
     def finish(self, spark: SparkSession) -> State:
         """Commit the rest of a batch that was interrupted between two commits. Return the state after it."""
@@ -89,10 +95,10 @@ class Batches:
         number = state.newest
         if number == state.number:
             return state
-        batch = _Batch(number, state, state.progress.offset, None)
+        batch = _Batch(number, state, state.progress.offset)
         frames = self._frames(spark, number, None)
         if batch.done(self._tables.bronze):
-            batch = _Batch(number, state, self._interrupted_end(frames, batch), None)
+            batch = _Batch(number, state, self._interrupted_end(frames, batch))
         with self._warehouse.work(number) as work:
             self._run(frames, batch, work)
         return self._warehouse.state()
@@ -109,7 +115,7 @@ class Batches:
         progress = state.progress.ended(newest_us, self._config.windows.minutes)
         if progress == state.progress:
             return
-        batch = _Batch(state.number + 1, state, progress.offset, ())
+        batch = _Batch(state.number + 1, state, progress.offset)
         with self._warehouse.work(batch.number) as work:
             self._windows(Frames(spark, self._warehouse), batch, progress, (), work)
             self._commit(Frames(spark, self._warehouse), batch, progress, None, work)
@@ -171,54 +177,69 @@ class Batches:
             ) from error
         self._committed(Commit("batch", batch.number, tuple(work.added), work.removed))
 
-    def _bronze(
-        self, frames: Frames, records: DataFrame, span: BatchSpan, state: State, work: Work
-    ) -> list[DataFile]:
-        reached = state.progress.offset.positions
-        for key in span.overlaps(state.progress.offset):
-            records = records.where(~of_partition(key) | (f.col("offset") >= reached[key]))
-        day = f.to_date("timestamp").alias("ingest_date")
-        return frames.write(self._tables.bronze, records.select("*", day), work)
-
     def _messages(self, frames: Frames, batch: _Batch, work: Work) -> None:
-        """Write the messages of the batch, and the records that are none."""
-        tables = self._tables
-        if batch.bronze is None:
-            if not batch.done(tables.bronze):
-                return  # it closed windows
-            messages = self._undecided(frames, batch)
-        elif batch.bronze:
-            messages = self._judged(frames, batch, batch.bronze, frames.read(tables.bronze, batch.bronze))
-        else:
-            return
-        left = [one for one in (tables.clean, tables.dead_letters, tables.duplicates) if not batch.done(one)]
-        if left:
-            frames.write_each(left, with_table(messages, tables), work)
-
-    def _judged(
-        self, frames: Frames, batch: _Batch, files: Sequence[DataFile], records: DataFrame
-    ) -> DataFrame:
-        """Return the messages in `records`, which are in `files`, with their problems."""
+        """Write the records of the batch, what they are, and at last which of them repeat another."""
         tables, message = self._tables, self._config.message
-        messages = parse(records, message)
-        within_s = self._config.deduplicate.within_s
-        if not within_s:
-            return messages
-        since_us = min(one.bounds["timestamp"][0] for one in files) - within_s * 1_000_000
+        into = (tables.bronze, tables.clean, tables.dead_letters, tables.duplicates)
+        if batch.records is not None:
+            messages = parse(batch.records, message, keep=KEPT)
+            frames.write_each(into[:3], with_table(messages, tables), work)
+        elif batch.done(tables.bronze) and (left := [one for one in into if not batch.done(one)]):
+            frames.write_each(left, with_table(self._undecided(frames, batch), tables), work)
+        if work.of(tables.clean) and self._config.deduplicate.within_s:
+            self._move_repetitions(frames, batch, work)
+
+    def _move_repetitions(self, frames: Frames, batch: _Batch, work: Work) -> None:
+        """Take the messages that repeat another out of the new files of clean, and write them as duplicates."""
+        tables, step = self._tables, self._tables.duplicates.name
+        frames.begin(step)
+        fresh = work.of(tables.clean)
+        since_us = min(one.bounds["received_at"][0] for one in fresh)
+        found = self._repetitions(frames, batch, fresh, since_us)
+        if not found.num_rows:
+            return
+        frames.write_others(tables.clean, fresh, found, work, step=step)
+        work.discard(fresh)
+        repeated = f.broadcast(frames.spark.createDataFrame(found))
+        bronze = work.of(tables.bronze) or batch.state.of(tables.bronze).files("timestamp", since_us)
+        records = frames.read(tables.bronze, bronze).join(repeated, list(RECORD), "left_semi")
+        messages = parse(records, self._config.message).withColumn("problem", f.lit(DUPLICATE))
+        frames.write(tables.duplicates, messages, work, step=step)
+
+    def _repetitions(
+        self, frames: Frames, batch: _Batch, fresh: Sequence[DataFile], since_us: int
+    ) -> pa.Table:
+        """Return which messages of the files `fresh`, the first of which arrived at `since_us`, repeat another.
+
+        Few of the messages before have one that does: a join by a hash leaves these, so that the history costs a look
+        at three columns and no exchange between tasks."""
+        tables, message, within_s = self._tables, self._config.message, self._config.deduplicate.within_s
+        key = f.xxhash64(*message.keys).alias(_KEY)
+        count = sum(one.rows for one in fresh)
+        rows = frames.read(tables.clean, fresh).where(f.col(message.sequence).isNotNull())
+        since_us -= within_s * 1_000_000
+        earlier = f.unix_micros("received_at") >= since_us
+        if batch.records is None:  # else nothing of it is in a table
+            earlier &= batch.below
         before = [
             frames.read(table, batch.state.of(table).files("received_at", since_us))
-            .where((f.unix_micros("received_at") >= since_us) & batch.below)
-            .select(*message.keys, "received_at")
+            .where(earlier)
+            .select(*message.keys, "received_at", key)
             for table in (tables.clean, tables.duplicates)
         ]
         # All of them arrived before this batch, so the newest is the nearest.
         latest = (
             before[0]
             .unionByName(before[1])
+            .join(_small(rows.select(key), count), _KEY, "left_semi")
             .groupBy(*message.keys)
             .agg(f.array(f.max("received_at")).alias(SEEN_AT))
         )
-        return without_repetitions(messages, latest, message, within_s)
+        messages = rows.select(
+            *RECORD, "received_at", *message.keys, f.lit(None).cast("string").alias("problem")
+        )
+        judged = without_repetitions(messages, _small(latest, count), message, within_s)
+        return judged.where(f.col("problem").isNotNull()).select(*RECORD).toArrow()
 
     def _undecided(self, frames: Frames, batch: _Batch) -> DataFrame:
         """Return the messages of an interrupted batch that are in no table yet. The settings, or a message that was
@@ -226,8 +247,7 @@ class Batches:
         tables, state = self._tables, batch.state
         first = frames.read(tables.bronze, state.of(tables.bronze).files()).where(~batch.below)
         since_us = first.agg(f.min(f.unix_micros("timestamp"))).collect()[0][0] or 0
-        files = state.of(tables.bronze).files("timestamp", since_us)
-        messages = self._judged(frames, batch, files, first)
+        messages = parse(first, self._config.message)
         decided = [
             frames.read(table, state.of(table).files("received_at", since_us))
             .where(~batch.below)
@@ -275,6 +295,7 @@ class Batches:
         """Write the windows that `progress` closes and the state did not; `clean` are uncommitted files."""
         tables, message, state = self._tables, self._config.message, batch.state
         parts: list[tuple[int, DataFrame]] = []
+        count = 0
         for minutes, until_us in progress.closed_us.items():
             since_us = state.progress.closed_us.get(minutes)
             if since_us == until_us:
@@ -284,8 +305,15 @@ class Batches:
             if stored or fresh:
                 rows = frames.read(tables.clean, [*stored, *fresh])
                 parts.append((minutes, rows.where(_between(message.time, since_us, until_us))))
+                count += sum(one.rows for one in (*stored, *fresh))
         if parts:
-            frames.write(tables.windows, all_averages(parts, message).coalesce(1), work)
+            rows = all_averages(parts, message).coalesce(frames.tasks_for(count))
+            frames.write(tables.windows, rows, work)
+
+
+def _small(rows: DataFrame, count: int) -> DataFrame:
+    """Return `rows`, at most `count`, for a join in which they are the smaller side."""
+    return f.broadcast(rows) if count <= _BROADCAST_ROWS else rows
 
 
 def _between(time: str, since_us: int | None, until_us: int) -> Column:

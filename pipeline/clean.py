@@ -6,6 +6,7 @@ depends on the record and on records that arrived shortly before it, never on ba
 gives the same tables, regardless of how often and in which pieces it is read."""
 
 import operator
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import reduce
 
@@ -28,12 +29,15 @@ _NEWEST = datetime(9999, 12, 31, tzinfo=UTC)
 _ARRIVAL = ("received_at", "log", "partition", "offset")
 
 
-def parse(records: DataFrame, message: MessageConfig | None = None) -> DataFrame:
+def parse(
+    records: DataFrame, message: MessageConfig | None = None, *, keep: Mapping[str, str] | None = None
+) -> DataFrame:
     """Parse records of a log, as returned by `format("timestone")`, into messages.
 
     Columns: log, partition, offset, received_at (append time), topic, value (the raw bytes), the fields of `message`,
-    ingest_date (the day of received_at), and `problem`: null for a valid message, else the reason."""
-    message = message or MessageConfig()
+    ingest_date (the day of received_at), and `problem`: null for a valid message, else the reason. keep: further
+    columns of `records`, and their names in the result."""
+    message, keep = message or MessageConfig(), keep or {}
     # Explicit, because an inferred schema changes with the data.
     options = {
         "mode": "PERMISSIVE",
@@ -50,6 +54,7 @@ def parse(records: DataFrame, message: MessageConfig | None = None) -> DataFrame
         "topic",
         "value",
         parsed.alias("message"),
+        *[f.col(column).alias(name) for column, name in keep.items()],
     )
     fields = [
         (_readable(name) if name == message.time else f.col("message")[name]).alias(name)
@@ -62,6 +67,7 @@ def parse(records: DataFrame, message: MessageConfig | None = None) -> DataFrame
         *fields,
         f.to_date("received_at").alias("ingest_date"),
         _problem(message).alias("problem"),
+        *keep.values(),
     )
 
 

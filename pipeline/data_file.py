@@ -99,8 +99,10 @@ class Target:
     """Begin of the names: the number of the batch."""
     partition: str | None
     bounds: tuple[str, ...]
-    columns: tuple[str, ...] = ()
-    """Its columns, where rows of several tables are written together."""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """Its columns with their names in the rows, where rows of several tables are written together."""
+    whole: bool = False
+    """Every row is one of this table, independent of its TABLE."""
 
 
 def writer(*targets: Target) -> Callable[[Batches], Batches]:
@@ -145,6 +147,38 @@ def reader(
                         yield _shaped(rows, schema, {partition: one["value"]} if partition else {})
 
     return read
+
+
+def rewriter(target: Target, gone: pa.Table) -> Callable[[Batches], Batches]:
+    """Return a function from paths and partition values to descriptions: it writes each file again, without the rows
+    that `gone` names by its columns. A file of which no row is left is not written."""
+
+    def write(batches: Batches) -> Batches:
+        files = target.location.filesystem(target.options)
+        written: list[_OpenFile] = []
+        for one in (row for batch in batches for row in batch.to_pylist()):
+            with (
+                naming(f"{target.location.uri}/{one['path']}"),
+                pq.ParquetFile(files.open_input_file(one["path"])) as source,
+            ):
+                new: _OpenFile | None = None
+                for rows in source.iter_batches(batch_size=_ROWS):
+                    if (left := _others(rows, gone)).num_rows:
+                        new = new or _OpenFile(target, one["value"], left.schema)
+                        new.write(left)
+            written += [new] if new else []
+        yield pa.RecordBatch.from_pylist([one.close() for one in written], schema=_DESCRIBED)
+
+    return write
+
+
+def _others(rows: pa.RecordBatch, gone: pa.Table) -> pa.RecordBatch:
+    """Return the rows that `gone` does not name, in their order."""
+    keys = gone.column_names
+    numbers = pa.array(range(rows.num_rows), pa.int64())
+    named = pa.Table.from_batches([rows.select(keys)]).append_column("number of the row", numbers)
+    left = named.join(gone, keys, join_type="left anti")["number of the row"]
+    return rows.take(left.combine_chunks().sort())
 
 
 class _OpenFile:
@@ -198,7 +232,8 @@ class _OpenFile:
 def _rows_of(batch: pa.RecordBatch, target: Target) -> pa.RecordBatch:
     if TABLE not in batch.schema.names:
         return batch
-    return batch.filter(pc.equal(batch.column(TABLE), target.table)).select(target.columns)
+    chosen = batch.select(target.columns.values()).rename_columns(list(target.columns))
+    return chosen if target.whole else chosen.filter(pc.equal(batch.column(TABLE), target.table))
 
 
 def _parts(batch: pa.RecordBatch, partition: str | None) -> Iterator[tuple[str | None, pa.RecordBatch]]:

@@ -2,18 +2,19 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property, reduce
+from functools import reduce
 from typing import TypeAlias
 
+import pyarrow as pa
 from deltalake import Schema
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StructType
 
 from pyspark_timestone.offsets import LogPartition, SourceOffset
 
-from .data_file import DESCRIBED, TABLE, DataFile, Target, described, reader, writer
+from .data_file import DESCRIBED, TABLE, DataFile, Target, described, reader, rewriter, writer
 from .tables import Table
 from .warehouse import Warehouse, Work
 
@@ -31,7 +32,8 @@ SETTINGS = {
     # takes longer the more rows the batch has: with ten thousand, the default, most of the time of writing bronze.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
 }
-
+_TASK_ROWS = 250_000
+"""Of a task that aggregates: less is done before another has begun."""
 
 Step: TypeAlias = Callable[[str], None]
 """Called with what begins now, in words for the user."""
@@ -67,6 +69,10 @@ class Frames:
         for key, value in SETTINGS.items():
             spark.conf.set(key, value)
 
+    def begin(self, step: str) -> None:
+        """Call the step with what begins now, usually the name of a table."""
+        self._step(step)
+
     def create_tables(self) -> None:
         """Create tables and columns that are missing. Raises OldTables, TableFailed."""
         schemas = {one.name: Schema.from_json(_schema(one).json()) for one in self._warehouse.tables.all()}
@@ -82,13 +88,10 @@ class Frames:
         location = self._warehouse.root.child(table.name)
         if location.folder is None:
             # Spark as it comes from PyPI has no client of object storage.
-            paths = self.spark.createDataFrame(
-                [(one.path, one.value) for one in files], "path string, value string"
-            )
             read = reader(
                 location, location.options(), to_arrow_schema(schema, timezone="UTC"), table.partition_column
             )
-            return paths.repartition(min(len(files), self._tasks), "path").mapInArrow(read, schema)
+            return self._paths(files).mapInArrow(read, schema)
         # Explicit: Spark would otherwise open files to infer a schema, and use that of the first for all.
         source = self.spark.read.schema(schema).option("basePath", location.uri)
         return source.parquet(*(f"{location.uri}/{one.path}" for one in files))
@@ -96,30 +99,46 @@ class Frames:
     def write(self, table: Table, rows: DataFrame, work: Work, *, step: str | None = None) -> list[DataFile]:
         """Write `rows` as files of `table`, from the tasks directly to where they stay. step: its text, by default the
         name of the table."""
-        self._step(step or table.name)
+        self.begin(step or table.name)
         chosen = rows.select(*[f.col(one.name).cast(one.dataType) for one in _schema(table)])
-        return self._written(chosen, [work.target(table)], work)
+        return self._described(chosen.mapInArrow(writer(work.target(table)), DESCRIBED), work)
 
     def write_each(self, tables: Sequence[Table], rows: DataFrame, work: Work) -> list[DataFile]:
-        """Write each row as one of the table that its column TABLE names; rows of other tables are left out. One pass,
-        so nothing is computed twice or kept."""
-        self._step(", ".join(one.name for one in tables))
-        schemas = [_schema(one) for one in tables]
-        types = {one.name: one.dataType for schema in schemas for one in schema}
+        """Write each row as one of the table that its column TABLE names, and as one of a table with `raw`; rows of
+        other tables are left out. One pass, so nothing is computed twice or kept."""
+        self.begin(", ".join(one.name for one in tables))
+        types: dict[str, DataType] = {}
+        targets: list[Target] = []
+        for table in tables:
+            schema = _schema(table)
+            columns = {one.name: table.raw.get(one.name, one.name) for one in schema}
+            types |= {columns[one.name]: one.dataType for one in schema}
+            targets.append(replace(work.target(table), columns=columns, whole=bool(table.raw)))
         chosen = rows.select(TABLE, *[f.col(name).cast(kind).alias(name) for name, kind in types.items()])
-        targets = [
-            replace(work.target(table), columns=tuple(schema.names))
-            for table, schema in zip(tables, schemas, strict=True)
-        ]
-        return self._written(chosen, targets, work)
+        return self._described(chosen.mapInArrow(writer(*targets), DESCRIBED), work)
 
-    def _written(self, rows: DataFrame, targets: Sequence[Target], work: Work) -> list[DataFile]:
-        written = rows.mapInArrow(writer(*targets), DESCRIBED).collect()
-        return work.collect([described(one.asDict()) for one in written])
+    def write_others(
+        self, table: Table, files: Sequence[DataFile], gone: pa.Table, work: Work, *, step: str
+    ) -> list[DataFile]:
+        """Write the rows of `files` but those that `gone` names by its columns. From file to file in Python: passing
+        Java would take longer than all the rest."""
+        self.begin(step)
+        return self._described(
+            self._paths(files).mapInArrow(rewriter(work.target(table), gone), DESCRIBED), work
+        )
 
-    @cached_property
-    def _tasks(self) -> int:
-        return self.spark.sparkContext.defaultParallelism
+    def _paths(self, files: Sequence[DataFile]) -> DataFrame:
+        rows = [(one.path, one.value) for one in files]
+        context = self.spark.sparkContext
+        tasks = min(len(files), context.defaultParallelism)
+        return self.spark.createDataFrame(context.parallelize(rows, tasks), "path string, value string")
+
+    def tasks_for(self, count: int) -> int:
+        """Return how many tasks a table of up to `count` rows is worth; each writes a file."""
+        return max(1, min(count // _TASK_ROWS, self.spark.sparkContext.defaultParallelism))
+
+    def _described(self, written: DataFrame, work: Work) -> list[DataFile]:
+        return work.collect([described(one.asDict()) for one in written.collect()])
 
 
 def _schema(table: Table) -> StructType:

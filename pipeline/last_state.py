@@ -42,7 +42,7 @@ class LastState:
                 work.commit(snapshot, {**marks, "last": (snapshot.mark("last") or 0) + 1}, snapshot.files())
                 return
             except Conflict:
-                work.discard(self._table)
+                work.discard(work.of(self._table))
                 snapshot = Snapshot(self._table, snapshot.location)
                 if snapshot.number >= marks.get("", snapshot.number + 1):
                     raise

@@ -1,13 +1,16 @@
 """Tables of a pipeline: names, columns, partition columns, time columns with statistics. Knows no file and no row."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .config import MessageConfig, PipelineConfig
 
 RECORD = "log string, partition int, offset bigint, timestamp timestamp, topic string, value binary"
 _ORIGIN = "log string, partition int, offset bigint, received_at timestamp, topic string"
 _HEADERS = "headers array<struct<key: string, value: binary>>, flags int"
+KEPT = {"headers": "headers of the record", "flags": "flags of the record"}
+"""Columns of a record that its message lacks, and their names beside it. Blanks: no field can have these names."""
+_RAW = {"timestamp": "received_at", **KEPT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +23,8 @@ class Table:
     partition: str | None = None
     """Partition column with its type; it is in the paths and not in the files."""
     bounds: tuple[str, ...] = ()
+    raw: Mapping[str, str] = field(default_factory=dict)
+    """Only for records as in the log: the names of its columns in rows that are also parsed, where they differ."""
 
     @property
     def partition_column(self) -> str | None:
@@ -79,7 +84,7 @@ def tables_of(config: PipelineConfig) -> Tables:
     clean = f"{_ORIGIN}, {message.ddl}"
     rejected = f"{_ORIGIN}, value binary, problem string, {_identity(message)}"
     return Tables(
-        bronze=Table("bronze", f"{RECORD}, {_HEADERS}", "ingest_date date", ("timestamp",)),
+        bronze=Table("bronze", f"{RECORD}, {_HEADERS}", "ingest_date date", ("timestamp",), _RAW),
         clean=Table("clean", clean, "ingest_date date", times),
         dead_letters=Table("dead_letters", rejected, "ingest_date date", ("received_at",)),
         duplicates=Table("duplicates", rejected, "ingest_date date", ("received_at",)),

@@ -143,7 +143,7 @@ class Warehouse:
         try:
             yield work
         finally:
-            work.discard()
+            work.close()
 
     def uris(self, files: Sequence[DataFile]) -> list[str]:
         """Return where files can be read, also for some time after they were replaced."""
@@ -262,14 +262,17 @@ class Work:
         self.collect([described(one) for one in written.to_pylist()])
         self.commit(state.of(table), marks, state.of(table).files())
 
-    def discard(self, table: Table | None = None) -> None:
-        """Delete the files that were not committed; those of one table."""
-        gone = [one for one in self._pending if table is None or one.table == table.name]
-        self._pending = [one for one in self._pending if one not in gone]
-        for one in gone:
+    def discard(self, files: Sequence[DataFile]) -> None:
+        """Delete files that are not needed after all."""
+        self._pending = [one for one in self._pending if one not in files]
+        for one in files:
             location = self._warehouse.root.child(one.table)
             with suppress(OSError):  # left to a compaction
                 location.filesystem(location.options()).delete_file(one.path)
+
+    def close(self) -> None:
+        """Delete all files that were not committed."""
+        self.discard(self._pending)
 
 
 def open_tables(config: PipelineConfig) -> Warehouse:

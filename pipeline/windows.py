@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import reduce
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from .config import MessageConfig
@@ -15,23 +15,37 @@ def averages(messages: DataFrame, minutes: int, message: MessageConfig | None = 
     decides when a window is over."""
     message = message or MessageConfig()
     window = f.window(message.time, f"{minutes} minutes")
+    grouped = messages.groupBy(message.device, window).agg(*_summaries(message))
+    start, length = f.col("window.start").alias("start"), f.lit(minutes).alias("minutes")
+    return grouped.select(*_columns(message, start, length))
+
+
+def all_averages(messages: Sequence[tuple[int, DataFrame]], message: MessageConfig) -> DataFrame:
+    """Return the windows of several lengths in one frame. messages: pairs of a length and its messages.
+
+    One aggregation for all lengths, so that its tasks have equal shares."""
+    rows = [
+        frame.select(
+            message.device,
+            f.window(message.time, f"{minutes} minutes")["start"].alias("start"),
+            f.lit(minutes).alias("minutes"),
+            *message.measurements,
+        )
+        for minutes, frame in messages
+    ]
+    grouped = reduce(DataFrame.unionByName, rows).groupBy(message.device, "start", "minutes")
+    return grouped.agg(*_summaries(message)).select(*_columns(message, f.col("start"), f.col("minutes")))
+
+
+def _summaries(message: MessageConfig) -> list[Column]:
     measured = [
         summary(name).alias(f"{name}_{suffix}")
         for name in message.measurements
         for suffix, summary in (("mean", f.avg), ("min", f.min), ("max", f.max))
     ]
-    grouped = messages.groupBy(message.device, window).agg(f.count("*").alias("messages"), *measured)
-    columns = [f"{name}_{suffix}" for name in message.measurements for suffix in ("mean", "min", "max")]
-    return grouped.select(
-        message.device,
-        f.col("window.start").alias("start"),
-        "messages",
-        *columns,
-        f.lit(minutes).alias("minutes"),
-    )
+    return [f.count("*").alias("messages"), *measured]
 
 
-def all_averages(messages: Sequence[tuple[int, DataFrame]], message: MessageConfig) -> DataFrame:
-    """Return the windows of several lengths in one frame. messages: pairs of a length and its messages."""
-    parts = [averages(frame, minutes, message) for minutes, frame in messages]
-    return reduce(DataFrame.unionByName, parts)
+def _columns(message: MessageConfig, start: Column, minutes: Column) -> list[Column]:
+    names = [f"{name}_{suffix}" for name in message.measurements for suffix in ("mean", "min", "max")]
+    return [f.col(message.device), start, f.col("messages"), *map(f.col, names), minutes]

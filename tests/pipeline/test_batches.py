@@ -14,7 +14,7 @@ from timestone_pipeline.errors import InvalidConfig
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize("step", ["_messages", "_windows"])
+@pytest.mark.parametrize("step", ["_move_repetitions", "_windows"])
 def test_failed_batch_has_no_effect_and_leaves_no_files(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:

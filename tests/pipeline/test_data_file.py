@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from timestone_pipeline.data_file import TABLE, DataFile, Target, described, naming, reader, writer
+from timestone_pipeline.data_file import TABLE, DataFile, Target, described, naming, reader, rewriter, writer
 from timestone_pipeline.errors import DataFileFailed, InvalidConfig
 from timestone_pipeline.location import Location
 
@@ -53,8 +53,17 @@ def test_each_value_of_the_partition_has_its_file_and_no_rows_have_none(tmp_path
 def test_rows_of_several_tables_become_files_of_each_and_others_are_left_out(tmp_path: Path) -> None:
     names = ["a", "b", "a", "c", None]
     targets = [
-        Target("a", Location(str(tmp_path / "a")), {}, "", "minutes", (), ("x", "minutes")),
-        Target("b", Location(str(tmp_path / "b")), {}, "", None, (), ("y",)),
+        Target(
+            "a",
+            Location(str(tmp_path / "a")),
+            {},
+            "",
+            "minutes",
+            (),
+            {name: name for name in ("x", "minutes")},
+        ),
+        Target("b", Location(str(tmp_path / "b")), {}, "", None, (), {"why": "y"}),
+        Target("all", Location(str(tmp_path / "all")), {}, "", None, (), {"x": "x"}, whole=True),
     ]
     batch = pa.RecordBatch.from_pydict(
         {TABLE: names, "x": [1, 2, 3, 4, 5], "y": [*"pqrst"], "minutes": [1] * 5}
@@ -64,7 +73,25 @@ def test_rows_of_several_tables_become_files_of_each_and_others_are_left_out(tmp
         row["table"]: pq.read_table(tmp_path / row["table"] / row["path"], partitioning=None).to_pydict()
         for row in written.to_pylist()
     }
-    assert found == {"a": {"x": [1, 3]}, "b": {"y": ["q"]}}
+    assert found == {"a": {"x": [1, 3]}, "b": {"why": ["q"]}, "all": {"x": [1, 2, 3, 4, 5]}}
+
+
+def test_file_is_written_again_without_some_rows_and_not_without_all(tmp_path: Path) -> None:
+    target = Target("a", Location(str(tmp_path)), {}, "", "day", ("ts",))
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    rows = [
+        {"log": "mqtt", "offset": offset, "ts": at, "nested": [{"x": [offset]}], "day": day}
+        for offset, day in enumerate("pppq")
+    ]
+    (written,) = writer(target)(iter([pa.RecordBatch.from_pylist(rows)]))
+    paths = pa.RecordBatch.from_pydict({"path": written["path"], "value": written["day"]})
+    gone = pa.Table.from_pydict({"log": ["mqtt", "mqtt", "other"], "offset": [1, 3, 0]})
+    (again,) = rewriter(target, gone)(iter([paths]))
+    (found,) = again.to_pylist()
+    assert (found["day"], found["row_count"]) == ("p", 2)
+    left = pq.read_table(tmp_path / found["path"], partitioning=None).to_pylist()
+    assert left == [{name: row[name] for name in row if name != "day"} for row in (rows[0], rows[2])]
+    assert len(list(tmp_path.rglob("*.parquet"))) == 3
 
 
 def test_missing_bounds_are_reported_with_the_next_step() -> None:

@@ -42,7 +42,7 @@ def killed_after(commits: int, act: Callable[[], Any]) -> bool:
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Snapshot, "commit", counted)
-        patched.setattr(Work, "discard", lambda *_: None)
+        patched.setattr(Work, "close", lambda *_: None)
         try:
             act()
         except Exception as error:

@@ -114,7 +114,7 @@ def test_steps_name_the_tables_and_what_windows_cost(spark: SparkSession, tmp_pa
     batch = "batch 1 of 1,801 records: "
     assert steps[0].startswith("looking for new records in ")
     assert [one.removeprefix(batch) for one in steps if one.startswith(batch)] == [
-        "bronze", "clean, dead_letters, duplicates", "windows", "last",
+        "bronze, clean, dead_letters", "duplicates", "windows", "last",
     ]  # fmt: skip
     steps.clear()
     assert again(plant, everything=True, step=steps.append) is not None
