@@ -216,13 +216,14 @@ class Batches:
         tables, message, within_s = self._tables, self._config.message, self._config.deduplicate.within_s
         key = f.xxhash64(*message.keys).alias(_KEY)
         count = sum(one.rows for one in fresh)
-        rows = frames.read(tables.clean, fresh).where(f.col(message.sequence).isNotNull())
+        columns = (*RECORD, "received_at", *message.keys)
+        rows = frames.read(tables.clean, fresh, *columns).where(f.col(message.sequence).isNotNull())
         since_us -= within_s * 1_000_000
         earlier = f.unix_micros("received_at") >= since_us
         if batch.records is None:  # else nothing of it is in a table
             earlier &= batch.below
         before = [
-            frames.read(table, batch.state.of(table).files("received_at", since_us))
+            frames.read(table, batch.state.of(table).files("received_at", since_us), *columns)
             .where(earlier)
             .select(*message.keys, "received_at", key)
             for table in (tables.clean, tables.duplicates)
@@ -235,9 +236,7 @@ class Batches:
             .groupBy(*message.keys)
             .agg(f.array(f.max("received_at")).alias(SEEN_AT))
         )
-        messages = rows.select(
-            *RECORD, "received_at", *message.keys, f.lit(None).cast("string").alias("problem")
-        )
+        messages = rows.select(*columns, f.lit(None).cast("string").alias("problem"))
         judged = without_repetitions(messages, _small(latest, count), message, within_s)
         return judged.where(f.col("problem").isNotNull()).select(*RECORD).toArrow()
 

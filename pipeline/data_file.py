@@ -133,7 +133,7 @@ def reader(
     location: Location, options: Mapping[str, str], schema: pa.Schema, partition: str | None
 ) -> Callable[[Batches], Batches]:
     """Return a function from paths and partition values to rows, for locations that Spark's own reader does not know.
-    Columns that a file lacks are null."""
+    Columns that a file lacks are null; those that the schema lacks are not fetched."""
 
     def read(batches: Batches) -> Batches:
         files = location.filesystem(options)
@@ -143,7 +143,8 @@ def reader(
                     naming(f"{location.uri}/{one['path']}"),
                     pq.ParquetFile(files.open_input_file(one["path"])) as source,
                 ):
-                    for rows in source.iter_batches(batch_size=_ROWS):
+                    there = [name for name in schema.names if name in source.schema_arrow.names]
+                    for rows in source.iter_batches(batch_size=_ROWS, columns=there):
                         yield _shaped(rows, schema, {partition: one["value"]} if partition else {})
 
     return read

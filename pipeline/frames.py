@@ -64,24 +64,28 @@ class Frames:
     def __init__(self, spark: SparkSession, warehouse: Warehouse, step: Step = in_silence) -> None:
         """`step` is called with the name of each table before rows of it are computed and written."""
         self.spark = spark
-        self._step = step
+        self._step, self._begun = step, ""
         self._warehouse = warehouse
         for key, value in SETTINGS.items():
             spark.conf.set(key, value)
 
     def begin(self, step: str) -> None:
-        """Call the step with what begins now, usually the name of a table."""
-        self._step(step)
+        """Call the step with what begins now, usually the name of a table; once, if it has several parts."""
+        if step != self._begun:
+            self._begun = step
+            self._step(step)
 
     def create_tables(self) -> None:
         """Create tables and columns that are missing. Raises OldTables, TableFailed."""
         schemas = {one.name: Schema.from_json(_schema(one).json()) for one in self._warehouse.tables.all()}
         self._warehouse.create(schemas)
 
-    def read(self, table: Table, files: Sequence[DataFile]) -> DataFrame:
-        """Return the rows of `files`, committed or not. Columns that a file lacks, because they were added later, are
-        null."""
+    def read(self, table: Table, files: Sequence[DataFile], *columns: str) -> DataFrame:
+        """Return the rows of `files`, committed or not; of them some columns, by default all. Columns that a file
+        lacks, because they were added later, are null."""
         schema = _schema(table)
+        if columns:
+            schema = StructType([one for one in schema if one.name in columns])
         if not files:
             nothing = [f.lit(None).cast(one.dataType).alias(one.name) for one in schema]
             return self.spark.range(0).select(*nothing)
