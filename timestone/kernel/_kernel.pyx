@@ -207,16 +207,19 @@ cdef class Blocks:
     cdef Py_ssize_t size_bytes  # of all blocks
 
     def __cinit__(self):
+        cdef Py_ssize_t room = LEAST_BLOCK
         self.by_room = {}
+        # All at once: a deque made later could start the garbage collector, and code of others, in a call of `of_size`.
+        while room <= MOST_BLOCK:
+            self.by_room[room] = deque()
+            room = room_for(room + 1)
 
     cdef bytes of_size(self, Py_ssize_t size):
         """Return uninitialised bytes, which the caller fills before it shares them."""
         if not LEAST_BLOCK <= size <= MOST_BLOCK:
             return PyBytes_FromStringAndSize(NULL, size)
         cdef Py_ssize_t room = room_for(size)
-        blocks = self.by_room.get(room)
-        if blocks is None:
-            blocks = self.by_room[room] = deque()
+        blocks = self.by_room[room]
         cdef bytes block = self.spare(blocks, room)
         if block is None:
             if self.size_bytes + room > BLOCKS_BYTES:

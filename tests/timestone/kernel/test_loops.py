@@ -1,5 +1,6 @@
 """The choice of a kernel, and the two kernels compared on generated inputs."""
 
+import gc
 import importlib.util
 import itertools
 import os
@@ -392,6 +393,29 @@ def test_reused_memory_has_no_old_content() -> None:
     piece = gathered_batch(others)
     copy = b"".join(others)
     assert (len(piece), piece, hash(piece)) == (len(copy), copy, hash(copy))
+
+
+@needs_native
+def test_list_of_payloads_may_be_cleared_by_the_garbage_collector() -> None:
+    """The collector runs code of others, which may change the list that is being copied."""
+    parts = [bytes([number]) * 99 for number in range(40)]
+    payloads: list[bytes] = []
+
+    def clear(*_: object) -> None:
+        payloads.clear()
+
+    thresholds = gc.get_threshold()
+    gc.callbacks.append(clear)
+    try:
+        for times in (5, 50, 300, 1000, 3000):  # of some of these sizes, no batch was made before
+            payloads[:] = [part * times for part in parts]
+            gc.set_threshold(1)
+            (piece,), *_ = native.gathered(payloads, 1 << 20)
+            gc.set_threshold(*thresholds)
+            assert piece == b"".join(part * times for part in parts), times
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.callbacks.remove(clear)
 
 
 @needs_native
