@@ -47,10 +47,10 @@ class Trace:
     def settled(self, log: Log, submission: Submission) -> None:
         """Note that a submission has reached its level. Called by the committer's thread."""
         if submission.error is None:
-            self.log, self.offsets = log, submission.offsets
-            self.written_ns = submission.written_ns
+            self.offsets, self.written_ns = submission.offsets, submission.written_ns
             if submission.ack is Ack.SYNCED:
                 self.flushed_ns = perf_counter_ns()
+            self.log = log  # last: at level `memory`, the loop may be looking at the trace already
 
 
 class Traces:
@@ -81,8 +81,10 @@ class Traces:
         self._deliveries.append((log, offsets, perf_counter_ns()))
 
     def acknowledged(self, trace: Trace, answers: int) -> None:
-        """Note that the answers of a turn were passed to sockets just now, and report it if it was delivered."""
-        trace.acknowledged_ns, trace.answers = perf_counter_ns(), answers
+        """Note that the answers of a turn were passed to sockets just now, and report it if it was delivered. Called
+        again, without an effect but the report, when a turn at level `memory` was written."""
+        if not trace.acknowledged_ns:
+            trace.acknowledged_ns, trace.answers = perf_counter_ns(), answers
         self.tick()
 
     def tick(self) -> None:
@@ -124,11 +126,14 @@ def _facts(trace: Trace, delivered_ns: int) -> dict[str, Any]:
     """Return a trace as the facts of an event, with times in microseconds since 1970."""
     assert trace.log is not None
     wall_ns = time.time_ns() - perf_counter_ns()
+    settled_ns = trace.flushed_ns or trace.written_ns
+    if settled_ns > trace.acknowledged_ns:
+        settled_ns = trace.began_ns  # the level `memory` waits for nothing
     steps = {
         "publish": (trace.began_ns, trace.acknowledged_ns),
         "append": (trace.began_ns, trace.written_ns),
         "flush": (trace.written_ns, trace.flushed_ns),
-        "acknowledge": (trace.flushed_ns or trace.written_ns, trace.acknowledged_ns),
+        "acknowledge": (settled_ns, trace.acknowledged_ns),
         "deliver": (trace.written_ns, delivered_ns),
     }
     return {

@@ -68,6 +68,21 @@ def names(facts: Mapping[str, Any]) -> list[str]:
     return [span["name"] for span in facts["spans"]]
 
 
+def test_trace_at_level_memory_is_acknowledged_once_before_its_records_are_written(tmp_path: Path) -> None:
+    with (
+        mqtt_server(tmp_path, ack="memory", traces_per_s=100) as server,
+        RawClient(server.address, 4) as subscriber,
+        RawClient(server.address, 4) as publisher,
+    ):
+        found = traced(server)
+        subscriber.connect("subscriber", clean=True)
+        subscriber.subscribe("t")
+        publisher.connect("publisher", clean=True)
+        publisher.publish("t", b"x", packet_id=1)
+        wait_for(lambda: found)
+        assert found[0]["acknowledged"] == 1
+
+
 @pytest.mark.slow
 def test_traces_are_as_few_as_asked_for(tmp_path: Path) -> None:
     for per_s in (0, 1):
