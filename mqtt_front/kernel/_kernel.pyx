@@ -547,6 +547,7 @@ cdef class PublishFastPath:
     cdef int have_room(self, Py_ssize_t records, Py_ssize_t answers, Py_ssize_t data_bytes) except -1:
         """Allocate room for a total of so many records, acknowledgements and bytes."""
         cdef void *larger
+        cdef PyObject *data
         if records > self.record_room:
             larger = realloc(self.lengths, 4 * records)
             if larger == NULL:
@@ -566,12 +567,15 @@ cdef class PublishFastPath:
             if larger == NULL:
                 raise MemoryError()
             self.acks, self.ack_room = <Ack *>larger, answers
-        if self.data == NULL:
-            self.data = new_bytes(NULL, data_bytes)
-            if self.data == NULL:
+        if self.data == NULL or data_bytes > PyBytes_GET_SIZE(<object>self.data):
+            # Not by `resize_bytes`, which frees what was taken when there is no memory for more.
+            data = new_bytes(NULL, data_bytes)
+            if data == NULL:
                 raise MemoryError()
-        elif data_bytes > PyBytes_GET_SIZE(<object>self.data):
-            resize_bytes(&self.data, data_bytes)
+            if self.data != NULL:
+                memcpy(bytes_in(data), bytes_in(self.data), self.data_bytes)
+                Py_XDECREF(self.data)
+            self.data = data
         return 0
 
     cdef int make_room(self, const Run *run) except -1:

@@ -1,6 +1,9 @@
 """The fast path takes the plain publishes that the scanner accepts; the twins agree on all inputs."""
 
 import contextlib
+import os
+import subprocess
+import sys
 import threading
 from array import array
 from collections.abc import Callable
@@ -266,3 +269,48 @@ def test_twins_take_random_packets_alike(level: int, data: st.DataObject) -> Non
 def assert_same(pure: PublishColumns, native: PublishColumns) -> None:
     assert [one.name for one in pure.sources] == [one.name for one in native.sources]
     assert pure._replace(sources=[]) == native._replace(sources=[])
+
+
+_WITHOUT_MEMORY = """
+import re, resource
+from pathlib import Path
+from mqtt_front.codec.encode import encode_packet
+from mqtt_front.codec.packets import Publish
+from mqtt_front.kernel._kernel import PolledClient, PublishFastPath, TopicCache
+
+def wire(payload):
+    return bytearray(encode_packet(Publish("t", payload, 1, packet_id=7), 4))
+
+def take(wire, room=1):
+    client = PolledClient()
+    client.submitted_bytes = 0
+    return fast_path.take(client, wire, 0, len(wire), 4, room) == len(wire)
+
+topics = TopicCache()
+topics.add(b"t", 1)
+fast_path = PublishFastPath(topics, 1 << 28)
+large, last = wire(b"b" * (4 << 20)), wire(b"c")
+assert take(wire(b"a" * 60_000)) and not take(large, room=0)  # the scanner has its memory now
+used_bytes = int(re.search(r"VmSize:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) * 1024
+limit = resource.getrlimit(resource.RLIMIT_AS)
+resource.setrlimit(resource.RLIMIT_AS, (used_bytes + (1 << 20), limit[1]))
+try:
+    take(large)
+except MemoryError:
+    resource.setrlimit(resource.RLIMIT_AS, limit)
+    others = [bytes(size) for size in range(59_900, 60_300, 20)]
+    print(take(last), fast_path.finish().data == b"a" * 60_000 + b"c")
+"""
+
+
+@pytest.mark.slow
+@needs_native
+@pytest.mark.skipif(
+    sys.platform != "linux" or "libasan" in os.environ.get("LD_PRELOAD", ""), reason="limits its own memory"
+)
+def test_publishes_taken_before_a_lack_of_memory_are_kept() -> None:
+    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "100000"}  # no large free memory is kept for later
+    done = subprocess.run(
+        [sys.executable, "-c", _WITHOUT_MEMORY], capture_output=True, text=True, check=False, env=environment
+    )
+    assert (done.stdout, done.stderr) == ("True True\n", "")
