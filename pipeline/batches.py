@@ -21,7 +21,7 @@ from .clean import DUPLICATE, SEEN_AT, parse, with_table, without_repetitions
 from .config import PipelineConfig
 from .data_file import DataFile
 from .errors import Busy, Conflict
-from .frames import RECORD, Frames, Step, below, in_silence, of_partition
+from .frames import LEAST_RECORDS, RECORD, Frames, Step, below, in_silence, of_partition
 from .last_state import LastState
 from .progress import Progress
 from .tables import KEPT, Table, Tables
@@ -83,7 +83,10 @@ class Batches:
         span.check_follows(reached, fail_on_data_loss=self._config.source.fail_on_data_loss)
         if span.done(reached):
             return
-        frames = self._frames(records.sparkSession, state.number + 1, span.count_after(reached))
+        count = span.count_after(reached)
+        frames = self._frames(records.sparkSession, state.number + 1, count)
+        # A log of small segments has a task for each, and a task writes a file of each table.
+        records = records.coalesce(frames.tasks_for(count, of=LEAST_RECORDS))
         for key in span.overlaps(reached):
             records = records.where(~of_partition(key) | (f.col("offset") >= reached.positions[key]))
         with self._warehouse.work(state.number + 1) as work:

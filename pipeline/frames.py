@@ -32,6 +32,8 @@ SETTINGS = {
     # takes longer the more rows the batch has: with ten thousand, the default, most of the time of writing bronze.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
 }
+LEAST_RECORDS = 50_000
+"""Records of a task: reading and writing them takes as long as starting one, and each task writes a file."""
 _TASK_ROWS = 250_000
 """Of a task that aggregates: less is done before another has begun."""
 
@@ -137,9 +139,9 @@ class Frames:
         tasks = min(len(files), context.defaultParallelism)
         return self.spark.createDataFrame(context.parallelize(rows, tasks), "path string, value string")
 
-    def tasks_for(self, count: int) -> int:
-        """Return how many tasks a table of up to `count` rows is worth; each writes a file."""
-        return max(1, min(count // _TASK_ROWS, self.spark.sparkContext.defaultParallelism))
+    def tasks_for(self, count: int, *, of: int = _TASK_ROWS) -> int:
+        """Return how many tasks up to `count` rows are worth, with at least `of` rows each; each task writes a file."""
+        return max(1, min(count // of, self.spark.sparkContext.defaultParallelism))
 
     def _described(self, written: DataFrame, work: Work) -> list[DataFile]:
         return work.collect([described(one.asDict()) for one in written.collect()])

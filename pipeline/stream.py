@@ -14,12 +14,10 @@ from .checkpoint import clear_unplanned, has_batches
 from .config import PipelineConfig
 from .errors import PipelineError, QueryFailed
 from .failure import SPARK_ERRORS, STOPPED, in_one_line
-from .frames import Frames, Step, in_silence
+from .frames import LEAST_RECORDS, Frames, Step, in_silence
 from .warehouse import STREAM, Commit, Warehouse, open_tables
 
 _LOOK_S = 1
-_LEAST_RECORDS = 50_000
-"""Records of a task: reading and writing them takes as long as starting one, and each task writes a file."""
 
 
 def session_of(config: PipelineConfig, *, scans: bool = True) -> SparkSession:
@@ -109,7 +107,7 @@ def _records(config: PipelineConfig, spark: SparkSession, warehouse: Warehouse) 
 
 def _records_per_task(records_per_batch: int, spark: SparkSession) -> int:
     """Return how many records make a task of their own: a full batch occupies every core, and a small one few."""
-    return max(_LEAST_RECORDS, -(-records_per_batch // spark.sparkContext.defaultParallelism))
+    return max(LEAST_RECORDS, -(-records_per_batch // spark.sparkContext.defaultParallelism))
 
 
 def _told(error: Exception) -> PipelineError:

@@ -7,6 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.support.plant import Plant, message
+from timestone import LogConfig
 from timestone_pipeline import MessageConfig, PipelineError
 from timestone_pipeline.batches import Batches
 from timestone_pipeline.errors import InvalidConfig
@@ -35,6 +36,16 @@ def test_failed_batch_has_no_effect_and_leaves_no_files(
     plant.run()
     assert plant.counts()["clean"] == 1500
     plant.check()
+
+
+def test_small_segments_do_not_make_a_file_each(spark: SparkSession, tmp_path: Path) -> None:
+    plant = Plant(spark, tmp_path, log=LogConfig(segment_entries=10))
+    for first in range(0, 40, 10):
+        plant.send(*[message("d", number) for number in range(first, first + 9)], message("d", first))
+    plant.run()
+    plant.check()
+    assert plant.counts()["duplicates"] == 4
+    assert len(plant.files("bronze")) == len(plant.files("clean")) == 1
 
 
 def test_changed_time_field_is_refused_when_the_tables_have_rows(spark: SparkSession, tmp_path: Path) -> None:
