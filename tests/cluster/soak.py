@@ -91,9 +91,9 @@ def _run(name: str) -> Ended:
     is_asked = False
     try:
         for line in part.stdout:
-            print(line, end="", flush=True)
             if ": {" in line or "acknowledged" in line or "states" in line or " passed" in line:
                 last = line.strip()
+            print(line, end="", flush=True)
     except Asked as asked:
         part.send_signal(signal.SIGINT)  # so that it ends its own processes
         is_asked, last = True, f"{asked}; {last}"
