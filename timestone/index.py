@@ -80,6 +80,7 @@ _SLOT = struct.Struct("<QQQQQQ")
 _TRAILER = struct.Struct("<8sIIQQQQqqqIIIIQIIIII8x")
 _COMMITTED = struct.Struct("<QQQ")
 _CRC = struct.Struct("<I")
+COMMITTED_BYTES = _COMMITTED.size + _CRC.size
 SUMMARY = np.dtype([("topic", "<u4"), ("count", "<u4"), ("first_ordinal", "<u4")])
 assert _HEADER.size == 64
 assert _SLOT.size == 48
@@ -204,7 +205,7 @@ def committed_offset(page: bytes, log_id: int, base_offset: int) -> int | None:
     found = [
         _COMMITTED.unpack_from(page, at)
         for at in COMMITTED_POSITIONS
-        if len(page) >= at + _COMMITTED.size + _CRC.size
+        if len(page) >= at + COMMITTED_BYTES
         and _CRC.unpack_from(page, at + _COMMITTED.size)[0] == crc32c(page[at : at + _COMMITTED.size])
     ]
     return max((offset for offset, *owner in found if owner == [log_id, base_offset]), default=None)

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from timestone.errors import UnsupportedFormat
 from timestone.index import (
+    COMMITTED_BYTES,
+    COMMITTED_POSITIONS,
     INDEX_HEADER_BYTES,
     SLOT_BYTES,
     SLOT_POSITIONS,
@@ -45,14 +47,15 @@ def damaged_parts(read: Read, path: Path, trailer: Trailer | None) -> list[str]:
 
 def _header_page(page: bytes, path: Path, *, sealed: bool) -> list[str]:
     found = []
+    used = [(0, INDEX_HEADER_BYTES), *((at, at + SLOT_BYTES) for at in SLOT_POSITIONS)]
     try:
-        IndexHeader.decode(page, path)
+        if IndexHeader.decode(page, path).is_replicated:
+            used += [(at, at + COMMITTED_BYTES) for at in COMMITTED_POSITIONS]
     except (DamagedIndex, UnsupportedFormat) as error:
         found.append(f"the header page of the index: {error}")
     slots = [page[at : at + SLOT_BYTES] for at in SLOT_POSITIONS]
     if sealed and any(slot.strip(b"\0") and not Checkpoint.holds(slot) for slot in slots):
         found.append("a checkpoint of the index does not match its checksum")
-    used = [(0, INDEX_HEADER_BYTES), *((at, at + SLOT_BYTES) for at in SLOT_POSITIONS)]
     ends = [start for start, _ in used[1:]] + [HEADER_BYTES]
     if any(page[end:start].strip(b"\0") for (_, end), start in zip(used, ends, strict=True)):
         found.append("the header page of the index is not empty where it should be")

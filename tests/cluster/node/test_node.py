@@ -326,9 +326,10 @@ def test_node_leads_no_more_when_the_scrubber_finds_damage_while_it_runs(
                 await client.append_again(LOG, [b"record %d" % number])
             assert (node.status()["leading"], node.status()["alarms"]) == (1, 0)
             store.sealer.settle()
+            assert await asyncio.to_thread(store.scrub) == []
             path = tmp_path / "a" / f"{LOG}-0" / "00000000000000000000.segment"
             path.write_bytes(b"X" + path.read_bytes()[1:])
-            await asyncio.to_thread(store.scrub)
+            assert len(await asyncio.to_thread(store.scrub)) == 1
             await eventually(lambda: node.status()["alarms"] == 1)
             assert node.status()["leading"] == 0
             with pytest.raises(NotLeader):
