@@ -209,3 +209,20 @@ def test_replica_stays_whole_when_a_power_loss_undoes_any_of_the_unlinks_of_a(
                 assert left.is_whole, (number, operation, seed)
             checked += 1
     assert checked >= 36
+
+
+def test_scrubber_takes_a_committed_offset_for_no_damage(tmp_path: Path) -> None:
+    with Store(tmp_path, crash_config(segment_entries=8), log_type=ReplicatedLog) as store:
+        log = store.log("telemetry")
+        assert isinstance(log, ReplicatedLog)
+        log.lead(1)
+        for number in range(20):
+            submitted(log, b"%d" % number)
+            log.show(number + 1)
+        store.sealer.settle()
+        assert store.scrub() == []
+        index = tmp_path / "telemetry-0" / "00000000000000000000.index"
+        page = bytearray(index.read_bytes())
+        page[COMMITTED_POSITIONS[0] + 100] = 1  # behind a slot
+        index.write_bytes(page)
+        assert "not empty where it should be" in f"{store.scrub()[0]}"
