@@ -11,6 +11,7 @@ import fcntl
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -153,11 +154,18 @@ def look_around(console: Console, directory: Path, *, keep: bool) -> None:
     if not keep:
         say(console, "see it", f"timestone console {data} --pipeline {settings}   or DEMO_KEEP=1 make demo")
         return
-    say(console, "see it", f"on http://{DEFAULT_CONSOLE}, until Ctrl-C")
+    say(console, "see it", "in a browser, at the address of the console below, until Ctrl-C")
     words = ["--data", str(data), "--mqtt", "127.0.0.1:0", "--console-pipeline", str(settings)]
     sys.stdout.flush()
     with suppress(KeyboardInterrupt):
-        subprocess.run(timestone_command("serve", *words, "--console", DEFAULT_CONSOLE), check=False)
+        subprocess.run(timestone_command("serve", *words, "--console", console_address()), check=False)
+
+
+def console_address() -> str:
+    """Return the usual address of a console; with a free port if another server has that one."""
+    host, _, port = DEFAULT_CONSOLE.partition(":")
+    with socket.socket() as probe:
+        return f"{host}:0" if probe.connect_ex((host, int(port))) == 0 else DEFAULT_CONSOLE
 
 
 def pipeline_settings(directory: Path) -> Path:

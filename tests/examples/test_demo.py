@@ -1,5 +1,6 @@
 """The demo, small: the command of `make demo`, and its message when the numbers differ."""
 
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -7,7 +8,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from examples.demo import Mismatch, alone_in, check, look_around, main
+from examples import demo
+from examples.demo import Mismatch, alone_in, check, console_address, look_around, main
 from examples.device import DeviceError
 from examples.fleet import Fleet
 from examples.server import Server, ServerError
@@ -117,3 +119,14 @@ def test_demo_ends_with_how_to_see_it_in_a_browser(
     config = read_pipeline_config(tmp_path / "a b" / "pipeline.toml")
     assert config.source.path == str(tmp_path / "a b" / "data") and config.source.logs == ("mqtt",)
     assert str(config.tables.path) == str(tmp_path / "a b" / "tables")
+
+
+def test_console_has_a_free_port_when_another_server_has_the_usual_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        monkeypatch.setattr(demo, "DEFAULT_CONSOLE", f"127.0.0.1:{taken.getsockname()[1]}")
+        assert console_address() == demo.DEFAULT_CONSOLE
+        taken.listen()
+        assert console_address() == "127.0.0.1:0"
