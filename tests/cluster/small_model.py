@@ -173,7 +173,17 @@ class Table:
 
 _FIELDS: dict[type, tuple[str, ...]] = {
     Replica: ("member", "run", "min_isr", "logs", "record", "revision", "role", "ended"),
-    Leader: ("member", "generation", "replicas", "isr", "proposals", "begin", "followers", "is_serving"),
+    Leader: (
+        "member",
+        "generation",
+        "replicas",
+        "nodes",
+        "isr",
+        "proposals",
+        "begin",
+        "followers",
+        "is_serving",
+    ),
     Follower: ("generation", "leader", "started"),
     ReplicaLog: ("start", "end", "names", "durable", "committed", "stable", "runs", "damaged"),
     Progress: ("sent", "names", "held"),
