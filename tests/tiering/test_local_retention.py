@@ -189,9 +189,10 @@ def test_retention_of_the_whole_log_shortens_the_manifest(
         manifest = manifest_of(log, bucket)
         assert (manifest.start, manifest.end, len(manifest.segments)) == (8, 20, 3)
         place.clock.advance(10 * HOUR_MS)
-        log.apply_retention()
-        wait_for(lambda: log.start_offset == log.local_start_offset == tier.log_status()[0].start == 20)
-        wait_for(lambda: manifest_of(log, bucket).segment_count == 0)
+        # The uploader may first seal what is by now old in the quiet log: the next pass deletes that, too, in the
+        # bucket or before it is there.
+        wait_for(lambda: log.apply_retention() >= 0 and manifest_of(log, bucket).segment_count == 0)
+        assert log.start_offset == log.local_start_offset and log.start_offset in (20, 22)
 
 
 def test_the_age_of_what_the_bucket_has_is_known_after_a_restart(
