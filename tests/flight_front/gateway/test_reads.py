@@ -120,6 +120,7 @@ def test_retention_during_a_read_ends_it_with_the_offsets_that_are_left(tmp_path
         offsets: list[int] = reader.read_chunk().data.column("offset").to_pylist()
         log.configure(retention_bytes=1)
         assert log.apply_retention() > 0
-        with pytest.raises(REFUSED, match=rf"out of range: the log holds \[{log.start_offset}, 40000\)"):
+        # Retention runs again when further segments are sealed, so the start may move once more.
+        with pytest.raises(REFUSED, match=r"out of range: the log holds \[\d+00, 40000\)"):
             read_on(reader, offsets)
         assert offsets == list(range(len(offsets)))
