@@ -28,16 +28,15 @@ class FilterFeeds(dict[str, Feed]):
         subscription: Subscription,
         source: LogSource,
         since: dict[str, int],
-        start_offset: int,
-        missed: bool = False,
+        start: tuple[int, bool] | None = None,
     ) -> None:
         """Let a subscription cover a log, with a new feed if needed. `since` gets the key of the feed and the first
-        offset that the subscription covers. A feed of its own begins at `start_offset`; missed: retention has deleted
-        records that it was asked for."""
+        offset that the subscription covers. start: where a feed of its own begins, by default at the end of the log,
+        and whether retention has deleted records that it was asked for."""
         if subscription.form.kind is Kind.PLAIN:
             self._cover_shared(source, since)
         else:
-            self._cover_own(subscription, source, since, start_offset, missed)
+            self._cover_own(subscription, source, since, start or (source.log.end_offset, False))
 
     def _cover_shared(self, source: LogSource, since: dict[str, int]) -> None:
         name = source.log.name
@@ -48,8 +47,9 @@ class FilterFeeds(dict[str, Feed]):
         since[name] = source.log.end_offset
 
     def _cover_own(
-        self, subscription: Subscription, source: LogSource, since: dict[str, int], start: int, missed: bool
+        self, subscription: Subscription, source: LogSource, since: dict[str, int], start: tuple[int, bool]
     ) -> None:
+        offset, missed = start
         key = own_key(source, subscription.topic_filter)
         if key in self and key in since:
             return
@@ -60,11 +60,11 @@ class FilterFeeds(dict[str, Feed]):
         since[key] = 0
         feed: Feed
         if subscription.form.shared:
-            feed = SharedFeed(self._session, source, subscription.topic_filter, start=start)
+            feed = SharedFeed(self._session, source, subscription.topic_filter, start=offset)
         else:
-            feed = StreamFeed(self._session, source, subscription.topic_filter, start)
+            feed = StreamFeed(self._session, source, subscription.topic_filter, offset)
             if missed:
-                feed.lost(start)
+                feed.lost(offset)
         self[key] = feed
 
     def free_key(self, kind: str) -> str:

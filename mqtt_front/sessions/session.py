@@ -154,8 +154,7 @@ class Session:
         old = self.subscriptions.get(topic_filter)
         since = {} if old is None else dict(old.since)
         for source in sources:
-            start = (starts or {}).get(source.log.name, Beginning(source.log.end_offset, False))
-            self.feeds.cover(subscription, source, since, start.offset, start.missed)
+            self.feeds.cover(subscription, source, since, (starts or {}).get(source.log.name))
         self.subscriptions[topic_filter] = replace(subscription, since=since)
         self._note(topic_filter, old)
         return old is None
