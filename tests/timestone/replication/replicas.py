@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.support.recording_files import RecordingFiles
+from tests.support.step_clock import StepClock
 from tests.support.workload import crash_config
 from timestone.commit.submission import Submission
 from timestone.config import Ack
@@ -19,6 +21,23 @@ def replicated(path: Path) -> Iterator[ReplicatedLog]:
         log = store.log("telemetry")
         assert isinstance(log, ReplicatedLog)
         yield log
+
+
+def leading(store: Store, count: int = 0) -> ReplicatedLog:
+    """Return the log of a store as the leader of generation 1, after `count` appends of one record."""
+    log = store.log("telemetry")
+    assert isinstance(log, ReplicatedLog)
+    log.lead(1)
+    for number in range(count):
+        submitted(log, b"%d" % number)
+    return log
+
+
+def recorded(path: Path, files: RecordingFiles) -> Store:
+    """Open a store whose logs are replicas, of small segments, on files that are recorded."""
+    return Store(
+        path, crash_config(segment_entries=8), files=files, clock=StepClock(), log_type=ReplicatedLog
+    )
 
 
 def submitted(log: ReplicatedLog, *payloads: bytes, topic: str = "t") -> Submission:

@@ -11,7 +11,7 @@ from tests.support.power_loss import Disk, Loss
 from tests.support.recording_files import RecordingFiles
 from tests.support.step_clock import NEXT_BOOT_ID, StepClock
 from tests.support.workload import crash_config
-from tests.timestone.replication.replicas import payloads, replicated, ship, submitted
+from tests.timestone.replication.replicas import payloads, recorded, replicated, ship, submitted
 from timestone.config import Ack, LogConfig
 from timestone.errors import CorruptLog, InvalidName, NotLeader, OffsetOutOfRange
 from timestone.replication.replicated_log import GenerationRun, ReplicatedLog
@@ -281,13 +281,7 @@ def test_power_loss_leaves_a_beginning_of_the_log_and_no_gap_whatever_was_under_
     rng = random.Random("power")
     with replicated(tmp_path / "a") as one:
         files = RecordingFiles(tmp_path / "b")
-        two_store = Store(
-            tmp_path / "b",
-            crash_config(segment_entries=8),
-            files=files,
-            clock=StepClock(),
-            log_type=ReplicatedLog,
-        )
+        two_store = recorded(tmp_path / "b", files)
         two = two_store.log("telemetry")
         assert isinstance(two, ReplicatedLog)
         states: list[tuple[int, list[bytes], int]] = []

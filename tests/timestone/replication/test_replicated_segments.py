@@ -11,9 +11,8 @@ import timestone
 from tests.support.faulty_files import FaultyFiles
 from tests.support.power_loss import Disk, Loss
 from tests.support.recording_files import RecordingFiles, Unlinked
-from tests.support.step_clock import StepClock
 from tests.support.workload import crash_config
-from tests.timestone.replication.replicas import payloads, replicated, ship, submitted
+from tests.timestone.replication.replicas import leading, payloads, recorded, replicated, ship, submitted
 from timestone.errors import CorruptLog
 from timestone.index import COMMITTED_POSITIONS, IndexHeader
 from timestone.kernel.entries import HEADER_BYTES
@@ -68,11 +67,7 @@ def test_committed_offset_is_kept_when_no_segment_grows(tmp_path: Path) -> None:
 
 def test_cut_removes_whole_segments_and_shortens_one(tmp_path: Path) -> None:
     with Store(tmp_path, crash_config(segment_entries=4), log_type=ReplicatedLog) as store:
-        log = store.log("telemetry")
-        assert isinstance(log, ReplicatedLog)
-        log.lead(1)
-        for number in range(14):
-            submitted(log, b"%d" % number)
+        log = leading(store, 14)
         assert indexes(tmp_path) == ["0", "4", "8", "12"]
         log.cut(6, 1)
         assert indexes(tmp_path) == ["0", "4"]
@@ -114,9 +109,7 @@ def test_failed_flush_of_a_replica_keeps_the_generation(tmp_path: Path) -> None:
 def test_failed_cut_leaves_the_log_usable(tmp_path: Path) -> None:
     files = FaultyFiles()
     with Store(tmp_path, crash_config(), files=files, log_type=ReplicatedLog) as store:
-        log = store.log("telemetry")
-        assert isinstance(log, ReplicatedLog)
-        log.lead(1)
+        log = leading(store)
         submitted(log, b"a", b"b", b"c")
         files.fail("rename")
         with pytest.raises(OSError):
@@ -152,11 +145,7 @@ def test_replica_is_never_whole_again_when_it_has_lost_durable_records_at_its_en
     lost: str, tmp_path: Path
 ) -> None:
     with Store(tmp_path, crash_config(segment_entries=2), log_type=ReplicatedLog) as store:
-        log = store.log("telemetry")
-        assert isinstance(log, ReplicatedLog)
-        log.lead(1)
-        for number in range(5):
-            submitted(log, b"%d" % number)
+        log = leading(store, 5)
         log.seal_rolled()
         log.show(5)
         assert log.is_whole
@@ -180,18 +169,8 @@ def test_replica_stays_whole_when_a_power_loss_undoes_any_of_the_unlinks_of_a(
     remove: Callable[[ReplicatedLog], None], tmp_path: Path
 ) -> None:
     files = RecordingFiles(tmp_path / "a")
-    store = Store(
-        tmp_path / "a",
-        crash_config(segment_entries=8),
-        files=files,
-        clock=StepClock(),
-        log_type=ReplicatedLog,
-    )
-    log = store.log("telemetry")
-    assert isinstance(log, ReplicatedLog)
-    log.lead(1)
-    for number in range(30):
-        submitted(log, b"%d" % number)
+    store = recorded(tmp_path / "a", files)
+    log = leading(store, 30)
     log.follow()
     before = len(files.operations)
     remove(log)
@@ -213,9 +192,7 @@ def test_replica_stays_whole_when_a_power_loss_undoes_any_of_the_unlinks_of_a(
 
 def test_scrubber_takes_a_committed_offset_for_no_damage(tmp_path: Path) -> None:
     with Store(tmp_path, crash_config(segment_entries=8), log_type=ReplicatedLog) as store:
-        log = store.log("telemetry")
-        assert isinstance(log, ReplicatedLog)
-        log.lead(1)
+        log = leading(store)
         for number in range(20):
             submitted(log, b"%d" % number)
             log.show(number + 1)
