@@ -193,7 +193,7 @@ class Listener:
 
     async def _greeted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
         """Take the first message, and return the node that has sent it; empty for a client. Raises UndecodableFrame
-        for any other message, and where there is no place."""
+        for any other message, and for a client or node when all places are taken."""
         if len(self._strangers) >= _STRANGERS:
             oldest = next(iter(self._strangers))
             del self._strangers[oldest]

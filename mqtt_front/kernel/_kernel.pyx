@@ -568,7 +568,7 @@ cdef class PublishFastPath:
                 raise MemoryError()
             self.acks, self.ack_room = <Ack *>larger, answers
         if self.data == NULL or data_bytes > PyBytes_GET_SIZE(<object>self.data):
-            # Not by `resize_bytes`, which frees what was taken when there is no memory for more.
+            # Not by `resize_bytes`: if memory runs out, that frees what was taken.
             data = new_bytes(NULL, data_bytes)
             if data == NULL:
                 raise MemoryError()

@@ -77,7 +77,7 @@ class RemoteSpool:
     @contextmanager
     def new_part(self, group: str, log: LogPartition) -> Iterator[RemotePart]:
         """Open a part for the block to add frames to; they are durable at the server behind the block. Raises
-        ServerUnavailable, also if there is no such log."""
+        ServerUnavailable, also for an unknown log."""
         with FlightClient(self._server) as client:
             part = RemotePart(client, group, log)
             yield part
