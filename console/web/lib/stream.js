@@ -3,8 +3,8 @@
 import { contact, url } from './api.js';
 import { useEffect, useRef, useState } from './html.js';
 
-/** Rows that are kept; older ones leave the page, not the log. */
-const KEPT = 200;
+/** Rows that are kept, 13 elements each, of 2,500 that a page may have; older ones leave the page, not the log. */
+const KEPT = 150;
 const NOTHING = { rows: /** @type {any[]} */ ([]), leftOut: 0, waiting: 0, lost: 0 };
 
 /**
