@@ -21,6 +21,7 @@ from .config import ConsoleConfig, Role
 from .http.sessions import Session, Sessions
 from .problems import NoServer, Problem, ServerRefused
 from .reading.client_table import ClientTable
+from .reading.log_damage import LogDamage
 from .reading.samples import Samples
 from .reading.topic_table import TopicTables
 
@@ -92,6 +93,7 @@ class Sources:
         self.version = version
         self.samples = Samples(view)
         self.topics = TopicTables()
+        self.damage = LogDamage(view)
         self.clients = ClientTable(self.server.clients)
         self.streams = 0
         """Open streams of all sessions."""

@@ -112,7 +112,7 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Wrong(msgspec.Struct, frozen=True, kw_only=True):
-    """Condition that holds now."""
+    """Condition that holds now, or log whose files are damaged."""
 
     name: str
     severity: str
@@ -120,6 +120,9 @@ class Wrong(msgspec.Struct, frozen=True, kw_only=True):
     docs: str
     since_us: int | None
     """Since when, looked for up to six hours back."""
+    log: str | None = None
+    """Log whose files are damaged."""
+    partition: int | None = None
 
 
 class Live(msgspec.Struct, frozen=True, kw_only=True):
@@ -190,6 +193,18 @@ def overview(sources: Sources, session: Session, query: NoQuery) -> Overview:
             )
             for one in findings(sources.samples)
             if one.is_firing
+        ]
+        + [
+            Wrong(
+                name="DamagedLog",
+                severity="critical" if one.is_loss else "warning",
+                text=one.text,
+                docs="cli.md#inspect",
+                since_us=one.found_us,
+                log=one.log,
+                partition=one.partition,
+            )
+            for one in sources.damage.look(owned=sources.is_owned())
         ],
     )
 

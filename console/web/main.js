@@ -88,7 +88,7 @@ function Side({ path, overview, figures, me, onHelp }) {
   const [open, setOpen] = useState(false);
   useEffect(() => setOpen(false), [path]);
   const nav = PAGES[path]?.nav ?? path;
-  const wrong = overview?.wrong?.length ?? 0;
+  const wrong = overview?.wrong?.filter((/** @type {any} */ one) => one.log === null).length ?? 0;
   const theme = params.get('theme') ?? 'system';
   const order = Object.keys(THEMES);
   const following = order[(order.indexOf(theme) + 1) % order.length] ?? 'light';

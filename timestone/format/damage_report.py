@@ -51,10 +51,15 @@ def encode_damage(found: Sequence[Damage]) -> bytes:
 
 
 def known_damage(documents: Catalog, newer: Mapping[str, bytes | None] | None = None) -> list[Damage]:
-    """Return all recorded damage in order. newer: documents about to be written, which replace the stored ones.
-    Invalid documents are skipped: the next pass of the scrubber writes them again."""
+    """Return all recorded damage in order. newer: documents about to be written, which replace the stored ones."""
+    return decode_damage({**documents.items(SPACE), **(newer or {})})
+
+
+def decode_damage(documents: Mapping[str, bytes | None]) -> list[Damage]:
+    """Return the damage that documents record, in order. Invalid documents are skipped: the next pass of the scrubber
+    writes them again."""
     found: list[Damage] = []
-    for key, document in {**documents.items(SPACE), **(newer or {})}.items():
+    for key, document in documents.items():
         folder, slash, base = key.partition("/")
         log = names.parse_log_folder(folder)
         if not log or not slash or not base.isdecimal() or document is None:

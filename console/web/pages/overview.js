@@ -106,8 +106,8 @@ function Tiles({ data, figures }) {
 function Problems({ wrong }) {
   if (!wrong.length) return html`<section class="card" aria-label="What is wrong now"><div class="body"><${State} kind="good">Nothing is wrong now.<//></div></section>`;
   return html`<section class="card" aria-labelledby="wrong"><header><h2 id="wrong">Wrong now</h2></header><div class="body"><ul class="problems">${wrong.map((/** @type {any} */ one) => html`
-    <li key=${one.name}><${State} kind=${one.severity === 'critical' ? 'bad' : 'warn'}>${one.severity}<//><span class="break">${one.text}</span>
-    <span class="muted">${one.since_us ? html`since <${Time} us=${one.since_us} />` : ''} <a href=${href('/alerts')}>what to do</a></span></li>`)}</ul></div></section>`;
+    <li key=${one.name + one.text}><${State} kind=${one.severity === 'critical' ? 'bad' : 'warn'}>${one.severity}<//><span class="break">${visible(one.text)}</span>
+    <span class="muted">${one.since_us ? html`since <${Time} us=${one.since_us} />` : ''} ${one.log === null ? html`<a href=${href('/alerts')}>what to do</a>` : html`<a href=${href('/log', { log: one.log, partition: one.partition || null })}>its segments</a>`}</span></li>`)}</ul></div></section>`;
 }
 
 /** @param {{all: number | null, running: boolean}} props */

@@ -125,7 +125,9 @@ def test_damaged_empty_and_copied_stores_are_shown(tmp_path: Path, browser: Any)
     with last.open("r+b") as file:
         file.truncate(last.stat().st_size - 5)
     with Console(tmp_path / "copy") as console, browsing(browser, console) as look:
-        page = look.open("/log?log=mqtt")
+        page = look.open("/")
+        wrong = page.get_by_role("listitem").filter(has_text="mqtt-0: 1 segment damaged")
+        wrong.get_by_role("link", name="its segments").click()
         page.get_by_role("alert").first.wait_for()
         page = look.open("/records?log=mqtt&order=oldest&from=0")
         page.locator("tbody tr .state", has_text="damaged").first.wait_for()
