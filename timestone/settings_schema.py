@@ -72,7 +72,7 @@ def parse_count(text: str) -> int:
     """Return the whole number in a text; underscores may group its digits. Raises ValueError."""
     number, unit = _split(text)
     if unit or "." in number:
-        raise ValueError(f"{text!r} is not a whole number")
+        raise ValueError(f"expected a whole number, got {text!r}")
     return int(number)
 
 
@@ -81,7 +81,7 @@ def parse_bytes(text: str) -> int:
     ValueError."""
     number, unit = _split(text)
     if unit.lower() not in _SIZES:
-        raise ValueError(f"{text!r} has an unknown unit; sizes end in KiB, MiB, GiB, kB, MB or GB")
+        raise ValueError(f"expected a size in KiB, MiB, GiB, kB, MB or GB, got {text!r}")
     return _whole(text, float(number) * _SIZES[unit.lower()], number, _SIZES[unit.lower()])
 
 
@@ -91,7 +91,7 @@ def parse_duration(text: str, unit: str) -> int:
     number, given = _split(text)
     given = given.lower() or unit
     if given not in _TIMES_US:
-        raise ValueError(f"{text!r} has an unknown unit; times end in us, ms, s, min, h or d")
+        raise ValueError(f"expected a time in us, ms, s, min, h or d, got {text!r}")
     return _whole(
         text, float(number) * _TIMES_US[given] / _TIMES_US[unit], number, _TIMES_US[given] / _TIMES_US[unit]
     )
@@ -100,7 +100,7 @@ def parse_duration(text: str, unit: str) -> int:
 def _split(text: str) -> tuple[str, str]:
     match = _AMOUNT.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r} is not a number")
+        raise ValueError(f"expected a number, got {text!r}")
     return match[1].replace("_", ""), match[2]
 
 
@@ -108,7 +108,7 @@ def _whole(text: str, value: float, number: str, factor: float) -> int:
     if "." not in number and factor == int(factor):
         return int(number) * int(factor)  # exact, also beyond 2**53
     if math.isinf(value) or value != int(value):
-        raise ValueError(f"{text!r} is not a whole number of units")
+        raise ValueError(f"expected a whole number of units, got {text!r}")
     return int(value)
 
 

@@ -105,7 +105,7 @@ def _given(words: Sequence[str]) -> dict[str, Any]:
         try:
             given[name] = convert(_SETTINGS[name], text)
         except ValueError as error:
-            raise UsageError(f"{name}: {error}") from None
+            raise UsageError(f"invalid {name}: {error}") from None
     return given
 
 

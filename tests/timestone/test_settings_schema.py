@@ -68,13 +68,13 @@ def test_value_with_a_unit_is_converted_by_the_name_of_its_setting(
 @pytest.mark.parametrize(
     ("name", "given", "told"),
     [
-        ("warm_ms", "a while", "invalid warm_ms: 'a while' is not a number"),
-        ("warm_ms", "7 weeks", "invalid warm_ms: '7 weeks' has an unknown unit; times end in"),
+        ("warm_ms", "a while", "invalid warm_ms: expected a number, got 'a while'"),
+        ("warm_ms", "7 weeks", "invalid warm_ms: expected a time in us, ms, s, min, h or d, got '7 weeks'"),
         ("warm_ms", "-1s", "invalid warm_ms: expected at least 0, got -1000"),
         ("warm_ms", timedelta(microseconds=1500), "invalid warm_ms: expected a whole number of ms"),
         ("warm_ms", timedelta(days=-1), "invalid warm_ms: expected at least 0, got -86400000"),
-        ("tray_bytes", "7d", "invalid tray_bytes: '7d' has an unknown unit; sizes end in"),
-        ("heat", "1 d", "invalid heat: '1 d' is not a whole number"),
+        ("tray_bytes", "7d", "invalid tray_bytes: expected a size in KiB, MiB, GiB, kB, MB or GB, got '7d'"),
+        ("heat", "1 d", "invalid heat: expected a whole number, got '1 d'"),
     ],
 )
 def test_value_with_a_wrong_unit_is_refused(name: str, given: object, told: str) -> None:

@@ -75,7 +75,7 @@ def test_the_source_of_a_value_is_known(tmp_path: Path) -> None:
         ("[wholly_other]", r"unknown key 'wholly_other'$"),
         ("mqtt = 5", r"unknown key 'mqtt'"),
         ("[store]\ntail_bytes = -1", r"store.tail_bytes in .*serve.toml: expected a number from 0, got -1"),
-        ("[store]\ntail_bytes = 'x'", r"store.tail_bytes in .*: 'x' is not a number"),
+        ("[store]\ntail_bytes = 'x'", r"store.tail_bytes in .*: expected a number, got 'x'"),
         ("[store", r"serve.toml: "),
     ],
 )
@@ -95,9 +95,9 @@ def test_a_file_that_is_not_text_or_not_there_is_said_so(tmp_path: Path) -> None
 
 
 def test_wrong_values_name_where_they_were_given(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"^--store-tail-bytes: 'x' is not a number"):
+    with pytest.raises(UsageError, match=r"^--store-tail-bytes: expected a number, got 'x'"):
         read(tmp_path, options={"store.tail_bytes": "x"})
-    with pytest.raises(UsageError, match=r"^TIMESTONE_STORE_TAIL_BYTES: 'y' is not a number"):
+    with pytest.raises(UsageError, match=r"^TIMESTONE_STORE_TAIL_BYTES: expected a number, got 'y'"):
         read(tmp_path, TIMESTONE_STORE_TAIL_BYTES="y")
 
 
