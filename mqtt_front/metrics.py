@@ -60,9 +60,8 @@ HELP: dict[str, tuple[Kind, str]] = {
     "packets_sent": ("counter", "MQTT packets sent."),
     "bytes_received": ("counter", "Bytes of MQTT received."),
     "bytes_sent": ("counter", "Bytes of MQTT sent."),
-    **{f"over_{limit}": ("counter", f"Times that a client reached the limit {limit}.") for limit in LIMITS},
 }
-"""Kind and meaning of each counter of `counters`."""
+"""Kind and meaning of each counter of `counters` but those of the limits, which are one metric."""
 
 
 class Counted(Protocol):
@@ -125,7 +124,13 @@ def metrics(broker: Counted) -> list[Metric]:
     """Return the metrics of a front."""
     counts, deliveries = broker.counts, broker.delivery.counts
     return [
-        *(metric(name, *HELP[name], value) for name, value in counters(broker).items()),
+        *(metric(name, *HELP[name], value) for name, value in counters(broker).items() if name in HELP),
+        by_label(
+            "over_limit",
+            "Times that a client reached a limit.",
+            "limit",
+            {one: broker.over[one] for one in LIMITS},
+        ),
         by_label("refused_connections", "Refused connections, by reason.", "reason", counts.refused),
         by_label("ended_connections", "Ended connections of clients, by reason.", "reason", counts.ended),
         by_label("dropped_publishes", "Dropped publishes, by reason.", "reason", broker.ingest.dropped),

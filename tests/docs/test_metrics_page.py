@@ -40,4 +40,4 @@ def test_the_page_has_a_row_for_each_metric_and_no_other(scraped: list[Metric]) 
 
 def test_no_label_holds_text_of_a_client(scraped: list[Metric]) -> None:
     used = {name for family in scraped for sample in family.samples for name in sample.labels}
-    assert used <= {"le", "log", "partition", "reader", "reason", "version"}
+    assert used <= {"le", "limit", "log", "partition", "reader", "reason", "version"}

@@ -21,8 +21,6 @@ NAME = re.compile(r"\b(?:timestone|process)_[a-z0-9_]+")
 promtool = pytest.mark.skipif(
     shutil.which("promtool") is None, reason="promtool (Debian: prometheus) is not installed"
 )
-NOT_RECOMMENDED = "metric names should not contain abbreviated units"
-"""What promtool says of counters named after a setting, such as `over_connects_per_s`."""
 
 
 def answer_of(port: int, path: str, **parameters: str) -> Any:
@@ -152,10 +150,7 @@ def test_promtool_accepts_rules_and_configuration(arguments: list[str]) -> None:
 
 @pytest.mark.slow
 @promtool
-def test_promtool_finds_nothing_in_the_page_but_names_after_settings(page: tuple[str, str]) -> None:
+def test_promtool_finds_nothing_in_the_page_of_a_server(page: tuple[str, str]) -> None:
     checked = ["promtool", "check", "metrics"]
     done = subprocess.run(checked, input=page[1], capture_output=True, text=True, timeout=60, check=False)
-    found = (done.stdout + done.stderr).splitlines()
-    assert [
-        line for line in found if not re.fullmatch(rf"timestone_mqtt_over_\w+ {NOT_RECOMMENDED}", line)
-    ] == []
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
