@@ -11,26 +11,27 @@ from dataclasses import dataclass
 from functools import reduce
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from pyspark_timestone.offsets import LogPartition, SourceOffset
 
 from .checkpoint import batch_span
-from .clean import DUPLICATE, SEEN_AT, parse, with_table, without_repetitions
+from .clean import DUPLICATE, parse, with_table
 from .config import PipelineConfig
-from .data_file import DataFile
+from .data_file import RECORD, DataFile
 from .errors import Busy, Conflict
-from .frames import LEAST_RECORDS, RECORD, Frames, Step, below, in_silence, of_partition
+from .frames import LEAST_RECORDS, Frames, Step, below, in_silence, of_partition
 from .last_state import LastState
 from .progress import Progress
+from .repetitions import KEY, MOMENT, REACHED, Search, keyed, repeated
 from .tables import KEPT, Table, Tables
 from .warehouse import Commit, State, Warehouse, Work
 from .windows import all_averages
 
-_KEY = "key of the message"
-_BROADCAST_ROWS = 1_000_000
-"""Up to so many keys are sent to all tasks, some 20 bytes each; more go through an exchange."""
+_KEYS = 1_000_000
+"""Sent to all tasks at the same time, some 25 bytes each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,54 +195,52 @@ class Batches:
 
     def _move_repetitions(self, frames: Frames, batch: _Batch, work: Work) -> None:
         """Take the messages that repeat another out of the new files of clean, and write them as duplicates."""
-        tables, step = self._tables, self._tables.duplicates.name
-        frames.begin(step)
+        tables, message, state = self._tables, self._config.message, batch.state
+        frames.begin(tables.duplicates.name)
         fresh = work.of(tables.clean)
-        since_us = min(one.bounds["received_at"][0] for one in fresh)
-        found = self._repetitions(frames, batch, fresh, since_us)
-        if not found.num_rows:
+        columns = dict.fromkeys((*RECORD, "received_at", *message.keys, message.time))
+        rows = frames.fetch(tables.clean, fresh, *columns)
+        rows = rows.filter(pc.is_valid(rows[message.sequence]))
+        keys = keyed(rows, message.keys, *RECORD)
+        if not keys.num_rows:
             return
-        frames.write_others(tables.clean, fresh, found, work, step=step)
+        found = repeated(keys, self._seen(frames, batch, keys), self._config.deduplicate.within_s * 1_000_000)
+        if not len(found):
+            return
+        since_us = min(one.bounds["received_at"][0] for one in fresh)
+        bronze = work.of(tables.bronze) or state.of(tables.bronze).files("timestamp", since_us)
+        frames.move(
+            rows.take(found).drop_columns(["received_at"]),
+            (tables.clean, fresh),
+            tables.duplicates,
+            (tables.bronze, bronze),
+            work,
+            {"problem": DUPLICATE},
+        )
         work.discard(fresh)
-        repeated = f.broadcast(frames.spark.createDataFrame(found))
-        bronze = work.of(tables.bronze) or batch.state.of(tables.bronze).files("timestamp", since_us)
-        records = frames.read(tables.bronze, bronze).join(repeated, list(RECORD), "left_semi")
-        messages = parse(records, self._config.message).withColumn("problem", f.lit(DUPLICATE))
-        frames.write(tables.duplicates, messages, work, step=step)
 
-    def _repetitions(
-        self, frames: Frames, batch: _Batch, fresh: Sequence[DataFile], since_us: int
-    ) -> pa.Table:
-        """Return which messages of the files `fresh`, the first of which arrived at `since_us`, repeat another.
-
-        Few of the messages before have one that does: a join by a hash leaves these, so that the history costs a look
-        at three columns and no exchange between tasks."""
-        tables, message, within_s = self._tables, self._config.message, self._config.deduplicate.within_s
-        key = f.xxhash64(*message.keys).alias(_KEY)
-        count = sum(one.rows for one in fresh)
-        columns = (*RECORD, "received_at", *message.keys)
-        rows = frames.read(tables.clean, fresh, *columns).where(f.col(message.sequence).isNotNull())
-        since_us -= within_s * 1_000_000
-        earlier = f.unix_micros("received_at") >= since_us
+    def _seen(self, frames: Frames, batch: _Batch, keys: pa.Table) -> pa.Table:
+        """Return those messages before the batch that have one of `keys`, and arrived late enough to be repeated."""
+        tables, message = self._tables, self._config.message
+        device, sequence = (message.fields[name] for name in message.keys)
+        found_columns = f"{KEY[0]} {device}, {KEY[1]} {sequence}, {MOMENT} bigint"
+        first_us = pc.min(keys[MOMENT]).as_py()
+        since_us = first_us - self._config.deduplicate.within_s * 1_000_000
+        reached = None
         if batch.records is None:  # else nothing of it is in a table
-            earlier &= batch.below
-        before = [
-            frames.read(table, batch.state.of(table).files("received_at", since_us), *columns)
-            .where(earlier)
-            .select(*message.keys, "received_at", key)
+            positions = batch.state.progress.offset.positions
+            reached = pa.Table.from_pylist(
+                [dict(zip(RECORD, (*key, at), strict=True)) for key, at in positions.items()], REACHED
+            )
+        sources = [
+            (table, batch.state.of(table).files("received_at", since_us))
             for table in (tables.clean, tables.duplicates)
         ]
-        # All of them arrived before this batch, so the newest is the nearest.
-        latest = (
-            before[0]
-            .unionByName(before[1])
-            .join(_small(rows.select(key), count), _KEY, "left_semi")
-            .groupBy(*message.keys)
-            .agg(f.array(f.max("received_at")).alias(SEEN_AT))
-        )
-        messages = rows.select(*columns, f.lit(None).cast("string").alias("problem"))
-        judged = without_repetitions(messages, _small(latest, count), message, within_s)
-        return judged.where(f.col("problem").isNotNull()).select(*RECORD).toArrow()
+        parts = []
+        for start in range(0, keys.num_rows, _KEYS):
+            search = Search(message.keys, keys.slice(start, _KEYS).select(KEY), since_us, first_us, reached)
+            parts.append(frames.find(sources, search.columns, search.of, found_columns))
+        return pa.concat_tables(parts)
 
     def _undecided(self, frames: Frames, batch: _Batch) -> DataFrame:
         """Return the messages of an interrupted batch that are in no table yet. The settings, or a message that was
@@ -311,11 +310,6 @@ class Batches:
         if parts:
             rows = all_averages(parts, message).coalesce(frames.tasks_for(count))
             frames.write(tables.windows, rows, work)
-
-
-def _small(rows: DataFrame, count: int) -> DataFrame:
-    """Return `rows`, at most `count`, for a join in which they are the smaller side."""
-    return f.broadcast(rows) if count <= _BROADCAST_ROWS else rows
 
 
 def _between(time: str, since_us: int | None, until_us: int) -> Column:

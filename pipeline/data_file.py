@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import quote
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -37,8 +38,12 @@ _DESCRIBED = pa.schema(
 TABLE = "table of the row"
 """Column that names the table of a row, where rows of several tables are written together. Blanks: no field of a
 message can have this name."""
+RECORD = ("log", "partition", "offset")
+"""Columns that name a record for good."""
 
-Batches = Iterator[pa.RecordBatch]
+Batches: TypeAlias = Iterator[pa.RecordBatch]
+Read: TypeAlias = Callable[[Batches], Batches]
+"""Function for the tasks of `mapInArrow`: it gets batches of paths and partition values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +110,7 @@ class Target:
     """Every row is one of this table, independent of its TABLE."""
 
 
-def writer(*targets: Target) -> Callable[[Batches], Batches]:
+def writer(*targets: Target) -> Read:
     """Return a function that writes rows as one file a table and partition, durably, and returns their descriptions.
     Rows with the column TABLE go to the target of that name, if there is one, rows without it to the only target."""
 
@@ -129,10 +134,8 @@ def described(row: Mapping[str, Any]) -> DataFile:
     return DataFile(row["table"], row["path"], row["row_count"], row["size_bytes"], bounds, row["day"])
 
 
-def reader(
-    location: Location, options: Mapping[str, str], schema: pa.Schema, partition: str | None
-) -> Callable[[Batches], Batches]:
-    """Return a function from paths and partition values to rows, for locations that Spark's own reader does not know.
+def reader(location: Location, options: Mapping[str, str], schema: pa.Schema, partition: str | None) -> Read:
+    """Return a function from paths and partition values to rows, for what Spark's own reader cannot or need not do.
     Columns that a file lacks are null; those that the schema lacks are not fetched."""
 
     def read(batches: Batches) -> Batches:
@@ -150,9 +153,9 @@ def reader(
     return read
 
 
-def rewriter(target: Target, gone: pa.Table) -> Callable[[Batches], Batches]:
+def rewriter(target: Target, gone: pa.Table) -> Read:
     """Return a function from paths and partition values to descriptions: it writes each file again, without the rows
-    that `gone` names by its columns. A file of which no row is left is not written."""
+    that `gone` names as RECORD. A file of which no row is left is not written."""
 
     def write(batches: Batches) -> Batches:
         files = target.location.filesystem(target.options)
@@ -164,7 +167,9 @@ def rewriter(target: Target, gone: pa.Table) -> Callable[[Batches], Batches]:
             ):
                 new: _OpenFile | None = None
                 for rows in source.iter_batches(batch_size=_ROWS):
-                    if (left := _others(rows, gone)).num_rows:
+                    there = np.ones(rows.num_rows, dtype=bool)
+                    there[_matches(rows, gone)[0]] = False
+                    if (left := rows.filter(pa.array(there))).num_rows:
                         new = new or _OpenFile(target, one["value"], left.schema)
                         new.write(left)
             written += [new] if new else []
@@ -173,13 +178,32 @@ def rewriter(target: Target, gone: pa.Table) -> Callable[[Batches], Batches]:
     return write
 
 
-def _others(rows: pa.RecordBatch, gone: pa.Table) -> pa.RecordBatch:
-    """Return the rows that `gone` does not name, in their order."""
-    keys = gone.column_names
-    numbers = pa.array(range(rows.num_rows), pa.int64())
-    named = pa.Table.from_batches([rows.select(keys)]).append_column("number of the row", numbers)
-    left = named.join(gone, keys, join_type="left anti")["number of the row"]
-    return rows.take(left.combine_chunks().sort())
+def picker(
+    read: Read, named: pa.Table, schema: pa.Schema, given: Mapping[str, str], names: Mapping[str, str]
+) -> Read:
+    """Return a function from paths and partition values to rows of `schema`: those of `read` that `named` names as
+    RECORD, with the other columns of `named` and the values `given`. names: those of columns that are called otherwise
+    by `read`."""
+
+    def pick(batches: Batches) -> Batches:
+        for rows in read(batches):
+            numbers, of_named = _matches(rows, named)
+            both = (rows.take(numbers), named.take(of_named).combine_chunks())
+            columns = {names.get(name, name): part[name] for part in both for name in part.schema.names}
+            for one in pa.table(columns).to_batches():
+                yield _shaped(one, schema, given)
+
+    return pick
+
+
+def _matches(rows: pa.RecordBatch, named: pa.Table) -> tuple["np.ndarray[Any, Any]", "np.ndarray[Any, Any]"]:
+    """Return the numbers of the rows that are in `named` by their RECORD, ascending, and their numbers there."""
+    here, there = (
+        pa.table({**{name: one[name] for name in RECORD}, number: np.arange(one.num_rows)})
+        for one, number in ((rows, "here"), (named, "there"))
+    )
+    found = here.join(there, list(RECORD), join_type="inner").sort_by("here")
+    return found["here"].to_numpy(), found["there"].to_numpy()
 
 
 class _OpenFile:

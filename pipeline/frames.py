@@ -1,6 +1,6 @@
 """Reading data files as Spark's frames, and writing frames as data files."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from typing import TypeAlias
@@ -14,7 +14,19 @@ from pyspark.sql.types import DataType, StructType
 
 from pyspark_timestone.offsets import LogPartition, SourceOffset
 
-from .data_file import DESCRIBED, TABLE, DataFile, Target, described, reader, rewriter, writer
+from .data_file import (
+    DESCRIBED,
+    RECORD,
+    TABLE,
+    DataFile,
+    Read,
+    Target,
+    described,
+    picker,
+    reader,
+    rewriter,
+    writer,
+)
 from .tables import Table
 from .warehouse import Warehouse, Work
 
@@ -43,10 +55,6 @@ Step: TypeAlias = Callable[[str], None]
 
 def in_silence(step: str) -> None:
     """Step that is not shown."""
-
-
-RECORD = ("log", "partition", "offset")
-"""Columns that name a record for good."""
 
 
 def of_partition(key: LogPartition) -> Column:
@@ -85,19 +93,14 @@ class Frames:
     def read(self, table: Table, files: Sequence[DataFile], *columns: str) -> DataFrame:
         """Return the rows of `files`, committed or not; of them some columns, by default all. Columns that a file
         lacks, because they were added later, are null."""
-        schema = _schema(table)
-        if columns:
-            schema = StructType([one for one in schema if one.name in columns])
+        schema = _schema(table, *columns)
         if not files:
             nothing = [f.lit(None).cast(one.dataType).alias(one.name) for one in schema]
             return self.spark.range(0).select(*nothing)
         location = self._warehouse.root.child(table.name)
         if location.folder is None:
             # Spark as it comes from PyPI has no client of object storage.
-            read = reader(
-                location, location.options(), to_arrow_schema(schema, timezone="UTC"), table.partition_column
-            )
-            return self._paths(files).mapInArrow(read, schema)
+            return self._paths(files).mapInArrow(self._reader(table, *columns), schema)
         # Explicit: Spark would otherwise open files to infer a schema, and use that of the first for all.
         source = self.spark.read.schema(schema).option("basePath", location.uri)
         return source.parquet(*(f"{location.uri}/{one.path}" for one in files))
@@ -123,15 +126,59 @@ class Frames:
         chosen = rows.select(TABLE, *[f.col(name).cast(kind).alias(name) for name, kind in types.items()])
         return self._described(chosen.mapInArrow(writer(*targets), DESCRIBED), work)
 
-    def write_others(
-        self, table: Table, files: Sequence[DataFile], gone: pa.Table, work: Work, *, step: str
-    ) -> list[DataFile]:
-        """Write the rows of `files` but those that `gone` names by its columns. From file to file in Python: passing
-        Java would take longer than all the rest."""
-        self.begin(step)
-        return self._described(
-            self._paths(files).mapInArrow(rewriter(work.target(table), gone), DESCRIBED), work
+    def fetch(self, table: Table, files: Sequence[DataFile], *columns: str) -> pa.Table:
+        """Return some columns of `files`, read by this process."""
+        paths = pa.RecordBatch.from_pylist([{"path": one.path, "value": one.value} for one in files])
+        return pa.Table.from_batches(
+            self._reader(table, *columns)(iter([paths])), _arrow_schema(_schema(table, *columns))
         )
+
+    def find(
+        self,
+        sources: Sequence[tuple[Table, Sequence[DataFile]]],
+        columns: Sequence[str],
+        function: Callable[[Read, pa.Schema], Read],
+        found: str,
+    ) -> pa.Table:
+        """Return the rows with the columns `found` that `function` finds, in tasks, among some columns that the files
+        of several tables share. It gets what reads them, and their schema."""
+        parts = [
+            self._paths(files).mapInArrow(
+                function(self._reader(table, *columns), _arrow_schema(_schema(table, *columns))), found
+            )
+            for table, files in sources
+            if files
+        ]
+        if not parts:
+            return _arrow_schema(_fields(found)).empty_table()
+        return reduce(DataFrame.union, parts).toArrow()
+
+    def move(
+        self,
+        named: pa.Table,
+        source: tuple[Table, Sequence[DataFile]],
+        target: Table,
+        records: tuple[Table, Sequence[DataFile]],
+        work: Work,
+        given: Mapping[str, str],
+    ) -> list[DataFile]:
+        """Write the files of `source` without the rows that `named` names as RECORD, and these as rows of `target`:
+        with the other columns of `named`, the values `given`, and what `records` has of them. From file to file in
+        Python: passing Java would take longer than all the rest."""
+        table, files = source
+        kept = self._paths(files).mapInArrow(rewriter(work.target(table), named), DESCRIBED)
+        table, files = records
+        schema = _arrow_schema(_schema(target))
+        here = {table.raw.get(name, name): name for name in _schema(table).names}
+        columns = [here[name] for name in schema.names if name in here and name not in named.column_names]
+        pick = picker(self._reader(table, *RECORD, *columns), named, schema, given, table.raw)
+        moved = self._paths(files).mapInArrow(_both(pick, writer(work.target(target))), DESCRIBED)
+        return self._described(kept.union(moved), work)
+
+    def _reader(self, table: Table, *columns: str) -> Read:
+        location = self._warehouse.root.child(table.name)
+        schema = _arrow_schema(_schema(table, *columns))
+        return reader(location, location.options(), schema, table.partition_column)
 
     def _paths(self, files: Sequence[DataFile]) -> DataFrame:
         rows = [(one.path, one.value) for one in files]
@@ -147,7 +194,20 @@ class Frames:
         return work.collect([described(one.asDict()) for one in written.collect()])
 
 
-def _schema(table: Table) -> StructType:
-    schema = StructType.fromDDL(table.ddl)
+def _schema(table: Table, *columns: str) -> StructType:
+    schema = _fields(table.ddl)
+    return StructType([one for one in schema if one.name in columns]) if columns else schema
+
+
+def _fields(ddl: str) -> StructType:
+    schema = StructType.fromDDL(ddl)
     assert isinstance(schema, StructType)
     return schema
+
+
+def _both(first: Read, then: Read) -> Read:
+    return lambda batches: then(first(batches))
+
+
+def _arrow_schema(schema: StructType) -> pa.Schema:
+    return to_arrow_schema(schema, timezone="UTC")

@@ -14,10 +14,10 @@ from pyspark.sql import functions as f
 from .backfill import Span, backfill
 from .clean import SEEN_AT, parse, with_table, without_repetitions
 from .config import PipelineConfig
-from .data_file import DataFile
+from .data_file import RECORD, DataFile
 from .errors import Conflict
 from .failure import spark_errors_in_one_line
-from .frames import RECORD, Frames, Step, below, in_silence
+from .frames import Frames, Step, below, in_silence
 from .last_state import LastState
 from .rewrite import without
 from .tables import Table, Tables

@@ -8,7 +8,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from timestone_pipeline.data_file import TABLE, DataFile, Target, described, naming, reader, rewriter, writer
+from timestone_pipeline.data_file import (
+    TABLE,
+    DataFile,
+    Target,
+    described,
+    naming,
+    picker,
+    reader,
+    rewriter,
+    writer,
+)
 from timestone_pipeline.errors import DataFileFailed, InvalidConfig
 from timestone_pipeline.location import Location
 
@@ -80,18 +90,57 @@ def test_file_is_written_again_without_some_rows_and_not_without_all(tmp_path: P
     target = Target("a", Location(str(tmp_path)), {}, "", "day", ("ts",))
     at = datetime(2026, 1, 1, tzinfo=UTC)
     rows = [
-        {"log": "mqtt", "offset": offset, "ts": at, "nested": [{"x": [offset]}], "day": day}
+        {"log": "mqtt", "partition": 0, "offset": offset, "ts": at, "nested": [{"x": [offset]}], "day": day}
         for offset, day in enumerate("pppq")
     ]
     (written,) = writer(target)(iter([pa.RecordBatch.from_pylist(rows)]))
     paths = pa.RecordBatch.from_pydict({"path": written["path"], "value": written["day"]})
-    gone = pa.Table.from_pydict({"log": ["mqtt", "mqtt", "other"], "offset": [1, 3, 0]})
+    gone = pa.Table.from_pydict(
+        {"log": ["mqtt", "mqtt", "other", "mqtt"], "partition": [0, 0, 0, 1], "offset": [1, 3, 0, 2]}
+    )
     (again,) = rewriter(target, gone)(iter([paths]))
     (found,) = again.to_pylist()
     assert (found["day"], found["row_count"]) == ("p", 2)
     left = pq.read_table(tmp_path / found["path"], partitioning=None).to_pylist()
     assert left == [{name: row[name] for name in row if name != "day"} for row in (rows[0], rows[2])]
     assert len(list(tmp_path.rglob("*.parquet"))) == 3
+
+
+def test_named_rows_are_picked_with_what_is_known_of_them(tmp_path: Path) -> None:
+    target = Target("a", Location(str(tmp_path)), {}, "", "day", ())
+    rows = [
+        {"log": "mqtt", "partition": 0, "offset": offset, "value": [offset], "day": day}
+        for offset, day in enumerate("pppq")
+    ]
+    written = pa.Table.from_batches(writer(target)(iter([pa.RecordBatch.from_pylist(rows)])))
+    paths = pa.RecordBatch.from_arrays([written["path"].chunk(0), written["day"].chunk(0)], ["path", "value"])
+    record = {"log": pa.string(), "partition": pa.int64(), "offset": pa.int64()}
+    read = reader(
+        target.location, {}, pa.schema({**record, "value": pa.list_(pa.int64()), "day": pa.string()}), "day"
+    )
+    known = pa.Table.from_pylist(
+        [
+            {"log": "mqtt", "partition": 0, "offset": offset, "more": [{"nested": offset}]}
+            for offset in (3, 1, 7)
+        ]
+    )
+    schema = pa.schema(
+        {**record, "was": pa.list_(pa.int64()), "more": known["more"].type, "why": "string", "day": "string"}
+    )
+    pick = picker(read, known, schema, {"why": "again"}, {"value": "was"})
+    found = pa.Table.from_batches(pick(iter([paths])), schema).sort_by("offset").to_pylist()
+    assert found == [
+        {
+            "log": "mqtt",
+            "partition": 0,
+            "offset": offset,
+            "was": [offset],
+            "more": [{"nested": offset}],
+            "why": "again",
+            "day": day,
+        }
+        for offset, day in ((1, "p"), (3, "q"))
+    ]
 
 
 def test_missing_bounds_are_reported_with_the_next_step() -> None:
