@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from .data_file import RECORD, Batches, Read
 
 KEY = ("device", "sequence")
-"""Names of the two keys here, whatever the message calls them."""
+"""Names of the two keys here, the same for all names of fields."""
 MOMENT = "moment"
 """Time of arrival in microseconds since 1970."""
 REACHED = pa.schema([("log", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())])

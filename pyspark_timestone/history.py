@@ -64,21 +64,22 @@ _PASSED = {"minpartitions", "maxrecordsperpartition", "failondataloss", "columns
 
 def _sources(options: ReadOptions) -> tuple[list[str], OffsetRanges]:
     """Return the side files to read, and the remaining offset ranges."""
-    side_files: list[str] = []
-    rest: list[OffsetRange] = []
     if not isinstance(options.source, Path):
         raise InvalidOption(
             f"invalid path: expected a folder, got {options.source}: a bucket has no Parquet files of segments; read it"
             " with format('timestone')"
         )
     with chosen_logs(options, options.selection) as chosen:
-        for one in batch_ranges(options, chosen.views):
-            found, left = _split(options.source, one, chosen.views[one.log])
-            side_files += found
-            rest += left
-        return side_files, OffsetRanges(
-            tuple(rest), {key: origin_of(log) for key, log in chosen.views.items()}
-        )
+        while True:
+            ranges = batch_ranges(options, chosen.views)
+            parts = [_split(options.source, one, chosen.views[one.log]) for one in ranges]
+            # Retention may have deleted a segment since the start was determined: then it is neither a side file nor
+            # in the log.
+            if all(chosen.views[one.log].start_offset <= one.start for one in ranges if one.end > one.start):
+                break
+        origins = {key: origin_of(log) for key, log in chosen.views.items()}
+        side_files = [path for paths, _ in parts for path in paths]
+        return side_files, OffsetRanges(tuple(one for _, left in parts for one in left), origins)
 
 
 def _split(store: Path, wanted: OffsetRange, log: SourceLog) -> tuple[list[str], list[OffsetRange]]:

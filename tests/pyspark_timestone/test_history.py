@@ -1,6 +1,7 @@
 """History from side files, tail from the log: each record once in every case, and filters reach Parquet."""
 
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 import timestone
+from pyspark_timestone import history
 from pyspark_timestone.errors import DataLoss, InvalidOption
 from pyspark_timestone.history import read_history
+from pyspark_timestone.offsets import LogPartition, OffsetRange
+from pyspark_timestone.options.read_options import ReadOptions
+from pyspark_timestone.reading.batch_reader import batch_ranges
+from pyspark_timestone.reading.store_view import SourceLog
 from pyspark_timestone.side_files.keeper import SideFileKeeper
 from tests.support.opened_files import opened_files
 from tests.support.spark import batch, offsets
@@ -144,6 +150,26 @@ def test_nothing_is_read_that_is_not_in_the_log_any_more(spark: SparkSession, tm
     fill(tmp_path, 5)
     assert len(side_files(tmp_path)) == 3
     assert offsets(read_history(spark, tmp_path)) == list(range(5))
+
+
+def test_segment_that_is_deleted_while_a_read_is_planned_is_not_in_it(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tmp_path, 3000)
+    keep(tmp_path)
+    planned: list[list[OffsetRange]] = []
+
+    def plan(options: ReadOptions, logs: Mapping[LogPartition, SourceLog]) -> list[OffsetRange]:
+        planned.append(batch_ranges(options, logs))
+        if len(planned) == 1:
+            # The first was looked at when the log was opened.
+            drop_first_segment(tmp_path)
+            drop_first_segment(tmp_path)
+        return planned[-1]
+
+    monkeypatch.setattr(history, "batch_ranges", plan)
+    assert offsets(read_history(spark, tmp_path)) == list(range(2000, 3000))
+    assert [one.start for (one,) in planned] == [0, 2000]
 
 
 def test_a_frame_is_as_of_the_call_and_never_of_another_log(spark: SparkSession, tmp_path: Path) -> None:
