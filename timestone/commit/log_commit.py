@@ -352,7 +352,7 @@ class LogCommit:
                     self._unsynced.popleft()
                 if synced:
                     answered_bytes = sum(submission.memory_bytes for submission in synced)
-                    self.delay.answered(answered_bytes, self._queue.queued_bytes)
+                    self.delay.answered(len(synced), answered_bytes, self._queue.queued_bytes)
             for submission in synced:
                 submission.resolve()
         except BaseException:  # KeyboardInterrupt between two submissions

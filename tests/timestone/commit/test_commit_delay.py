@@ -5,13 +5,15 @@ from timestone.commit.commit_delay import PATIENCE_MOST_S, SMALL_BYTES, CommitDe
 MESSAGE = SMALL_BYTES // 8
 
 
-def groups_after_a_round(answered: int, queued: int, *, took_s: float = 0.0) -> CommitDelay:
+def groups_after_a_round(
+    answered: int, queued: int, *, submissions: int = 2, took_s: float = 0.0
+) -> CommitDelay:
     moments = iter((1.0, 1.0 + took_s))
     groups = CommitDelay(lambda: next(moments))
     groups.written(answered * MESSAGE)
     groups.begin()
     groups.end()
-    groups.answered(answered * MESSAGE, queued * MESSAGE)
+    groups.answered(submissions, answered * MESSAGE, queued * MESSAGE)
     return groups
 
 
@@ -34,12 +36,21 @@ def test_flush_waits_for_half_of_the_messages_in_circulation() -> None:
 def test_unanswered_messages_count_as_in_circulation() -> None:
     groups = CommitDelay()
     groups.written(100 * MESSAGE)
-    groups.answered(40 * MESSAGE, 0)
+    groups.answered(2, 40 * MESSAGE, 0)
     assert groups.missing_bytes == (50 - 60) * MESSAGE
 
 
-def test_flush_is_not_delayed_when_few_bytes_are_in_circulation() -> None:
-    groups = groups_after_a_round(6, 1)
+def test_flush_of_few_messages_waits_a_quarter_of_a_flush_when_the_last_was_shared() -> None:
+    groups = groups_after_a_round(6, 1, took_s=0.000_5)
+    groups.written(5 * MESSAGE)
+    assert groups.missing_bytes == 2 * MESSAGE
+    assert groups.patience_s == (1.000_5 - 1.0) / 4
+    groups.written(2 * MESSAGE)
+    assert groups.missing_bytes == 0
+
+
+def test_flush_of_few_messages_is_not_delayed_when_the_last_was_for_one_submission() -> None:
+    groups = groups_after_a_round(6, 1, submissions=1)
     groups.written(1)
     assert groups.missing_bytes <= 0
 

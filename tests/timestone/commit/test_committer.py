@@ -106,7 +106,7 @@ def test_delayed_flush_begins_at_once_when_another_log_needs_one(quick_directory
         waiting, other = store.log("waiting"), store.log("other")
         waiting._commit.delay = Patient()
         waiting._commit.delay.written(100 * SMALL_BYTES)
-        waiting._commit.delay.answered(100 * SMALL_BYTES, 0)
+        waiting._commit.delay.answered(1, 100 * SMALL_BYTES, 0)
         alone = waiting.submit(WriteBatch([b"x"]), ack=Ack.SYNCED)
         assert other.submit(WriteBatch([b"y"]), ack=Ack.SYNCED).wait(10) == range(1)
         assert alone.wait(10) == range(1)
