@@ -57,7 +57,7 @@ class Log(ReadableLog):
     """One partition of a log in an open store. Made by `Store.log`; any thread may call every method."""
 
     is_replicated = False
-    _segments_type, _end_type = ActiveSegment, LogEnd
+    _segments_type, _end_type, _retention_type = ActiveSegment, LogEnd, Retention
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class Log(ReadableLog):
         self._tail = TailCache(store.tail_budget)
         self._compacted_to = 0
         self.rewrites = Rewrites(self, store)
-        self.retention = Retention(self, store)
+        self.retention = self._retention_type(self, store)
         self.compression = LogCompression(self, store)
         self.compaction = LogCompaction(self, store)
 

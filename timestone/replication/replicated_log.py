@@ -13,15 +13,16 @@ from typing import Any, NamedTuple, cast
 from timestone.commit.submission import Submission
 from timestone.config import Ack, Compression, LogConfig
 from timestone.errors import CorruptRecord, NotLeader, OffsetOutOfRange
-from timestone.kernel.entries import NO_TOPIC, Entries
+from timestone.kernel.entries import Entries
 from timestone.log import Log
 from timestone.reading.tail_cache import TailRun, fitting_count, joined_columns
 from timestone.reading.wakeups import wake
 from timestone.record import Record
+from timestone.replication.names_used import names_in, names_of
 from timestone.replication.replica_batch import ReplicaBatch
+from timestone.replication.replica_retention import ReplicaRetention
 from timestone.replication.replicated_end import ReplicatedEnd
 from timestone.replication.replicated_segments import ReplicatedSegments
-from timestone.segment import Segment
 from timestone.writing.write_batch import WriteBatch
 
 _LOGGER = logging.getLogger("timestone")
@@ -54,10 +55,10 @@ class ReplicatedLog(Log):
     """One replica of a log. Made by a store that is opened with this type of log. Thread-safe but for the calls of the
     driver: `lead`, `follow`, `append_replica`, `cut`, `reset` and `show` are for one thread.
 
-    Cannot be combined with retention, compression and compaction yet: they would have to be agreed on."""
+    Cannot be combined with compression and compaction yet."""
 
     is_replicated = True
-    _segments_type, _end_type = ReplicatedSegments, ReplicatedEnd
+    _segments_type, _end_type, _retention_type = ReplicatedSegments, ReplicatedEnd, ReplicaRetention
 
     def __init__(self, *parts: Any, **named: Any) -> None:
         super().__init__(*parts, **named)
@@ -66,9 +67,11 @@ class ReplicatedLog(Log):
         _check_config(self.config)
         self._segments = cast(ReplicatedSegments, self._active_segment)
         self._replica_end = cast(ReplicatedEnd, self._end)
+        self._replica_retention = cast(ReplicaRetention, self.retention)
         written, committed = self._end_offset, self._segments.committed()
         self._end_offset = self._opened_offset = max(self._start_offset, min(committed, written))
-        self.extent = (written, max(map(_names_in, self.segment_list.segments), default=0))
+        names = max(self._replica_retention.names, *map(names_in, self.segment_list.segments), 0)
+        self.extent = (written, names)
         """Offset after the last written record, and the number of topic names that records use: one more than the
         highest id. Replaced as a whole."""
         self.on_written: Callable[[], None] = lambda: None
@@ -76,6 +79,8 @@ class ReplicatedLog(Log):
         self._waiting: list[tuple[int, int, Submission]] = []
         """Submissions that are durable here and not yet committed."""
         self._numbers = itertools.count()
+        self.is_held = False
+        """Whether new appends are refused, while those that wait are committed: before another replica leads."""
         self._term = 0
         """Rises whenever this replica begins to lead."""
 
@@ -91,8 +96,9 @@ class ReplicatedLog(Log):
     @property
     def is_whole(self) -> bool:
         """Return whether no recovery has lost records or their generation, now or before, and no segment is missing."""
-        segments = self.segment_list.segments
-        bases = [self._start_offset, *(one.end_offset for one in segments)]
+        with self._end.lock:
+            start, segments = self._start_offset, self.segment_list.segments
+        bases = [start, *(one.end_offset for one in segments)]
         return (
             not self.segment_list.missing
             and [one.base_offset for one in segments] == bases[: len(segments)]
@@ -123,9 +129,16 @@ class ReplicatedLog(Log):
 
     # Appends of clients.
 
+    @property
+    def leads(self) -> bool:
+        """Return whether this replica takes appends."""
+        return self._replica_end.leads
+
     def check_leads(self) -> None:
         """Raise NotLeader unless this replica takes appends."""
         self._replica_end.check_leads()
+        if self.is_held:
+            raise NotLeader(f"this replica of {self.folder.name} hands over to another one")
 
     def append_now(self, write_batch: WriteBatch) -> range | None:
         """Return None: an append has to wait for other replicas."""
@@ -174,12 +187,12 @@ class ReplicatedLog(Log):
             self._commit.refuse_queued(self._unknown())
             self._begin(generation)
             self._term += 1  # first, or a flush of the earlier term would pass for one of this
-            self._replica_end.leads = True
+            self._replica_end.leads, self.is_held = True, False
 
     def follow(self) -> None:
         """Take no more appends of clients, and fail those that wait: their outcome is unknown."""
         with self._end.lock, self.wakeups.lock:
-            self._replica_end.leads = False
+            self._replica_end.leads = self.is_held = False
             waiting, self._waiting = self._waiting, []
         for _, _, submission in waiting:
             submission.resolve(self._unknown())
@@ -234,7 +247,7 @@ class ReplicatedLog(Log):
         size_bytes = int(entries["length"].sum(dtype="u8"))
         stored = data[begin : begin + size_bytes]
         return StoredRecords(
-            first, first + len(entries), entries.tobytes(), stored, _names_of(entries["topic"])
+            first, first + len(entries), entries.tobytes(), stored, names_of(entries["topic"])
         )
 
     def _stored_in_files(self, first: int, end: int, max_bytes: int) -> tuple[Entries, bytes, int]:
@@ -269,7 +282,9 @@ class ReplicatedLog(Log):
         if offset < self._end_offset:
             raise ValueError(f"invalid cut at {offset}: records below {self._end_offset} were shown")
         self.sync()
-        with self._commit.paused():
+        with self.rewrites.lock, self._commit.paused():
+            if offset == self._start_offset > 0:
+                self.remember()  # no segment will be left to tell it
             closed = self._segments.cut(offset)
             self._ended_at(offset, names)
         for writer in closed:
@@ -284,16 +299,21 @@ class ReplicatedLog(Log):
                 f"invalid start {start}: records below {self._end_offset} were shown, or it is too large"
             )
         self.sync()
-        with self._commit.paused():
+        with self.rewrites.lock, self._commit.paused():
             self._start_offset = start  # for the catalogue, which counts once there are no segments
             self.remember()
             closed = self._segments.cut(0)
             self._segments.continue_at(start)
+            self._replica_retention.forget()
             self._ended_at(start, 0)
             self._end_offset = start
         for writer in closed:
             writer.close()
         self.tail_lost()
+
+    def expire(self, start: int) -> None:
+        """Have whole segments of records below an offset deleted, in the background: its leader has them no more."""
+        self._replica_retention.expire(start)
 
     def _ended_at(self, offset: int, names: int) -> None:
         self.topics.keep(names)
@@ -305,51 +325,35 @@ class ReplicatedLog(Log):
         """Take note of written records; readers see them when they are shown."""
         self._tail.add(run)
         growing = self._active_segment.segment_list.segments[-1]
-        names = max(self.extent[1], _names_of(write_batch.topic_ids))
+        names = max(self.extent[1], names_of(write_batch.topic_ids))
         with self.wakeups.lock:
             growing.count = end_offset - growing.base_offset
             self.extent = end_offset, names
         self.on_written()
 
+    @property
+    def last_generation(self) -> int:
+        """Return the generation of the last record; 0 without one."""
+        segments = [one for one in self.segment_list.segments if one.count]
+        return (segments[-1].epoch or 0) >> _GENERATION_SHIFT if segments else 0
+
     def generations(self) -> tuple[GenerationRun, ...]:
         """Return the runs of the log. Reads the topic columns of segments that are not sealed. Raises OSError."""
         runs: list[GenerationRun] = []
-        names = 0
+        names = self._replica_retention.names
         for segment in self.segment_list.segments:
             generation = (segment.epoch or 0) >> _GENERATION_SHIFT
             if not runs or runs[-1].generation != generation:
                 runs.append(GenerationRun(generation, segment.base_offset, names))
-            names = max(names, _names_in(segment))
+            names = max(names, names_in(segment))
         return tuple(runs)
 
 
 def _check_config(config: LogConfig) -> None:
     unusual = {
-        "retention_ms": config.retention_ms,
-        "retention_bytes": config.retention_bytes,
         "compact": config.compact,
         "compression": config.compression is not Compression.NONE,
     }
     for name, is_set in unusual.items():
         if is_set:
             raise ValueError(f"{name} cannot be set for a replicated log yet")
-
-
-def _names_of(topic_ids: Any) -> int:
-    if isinstance(topic_ids, int):
-        return 0 if topic_ids == NO_TOPIC else topic_ids + 1
-    used = topic_ids[topic_ids != NO_TOPIC]
-    return int(used.max()) + 1 if len(used) else 0
-
-
-def _names_in(segment: Segment) -> int:
-    summary = segment.topic_summary()
-    if summary is not None:
-        return _names_of(summary["topic"])
-    return max(
-        (
-            _names_of(segment.read_entries(first, min(first + _SCAN_RECORDS, segment.count))["topic"])
-            for first in range(0, segment.count, _SCAN_RECORDS)
-        ),
-        default=0,
-    )

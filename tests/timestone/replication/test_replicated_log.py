@@ -261,9 +261,7 @@ def test_view_ends_at_the_committed_offset(tmp_path: Path) -> None:
     assert timestone.view(tmp_path).log("telemetry").end_offset == 3
 
 
-@pytest.mark.parametrize(
-    "setting", [{"retention_ms": 1}, {"retention_bytes": 1}, {"compact": True}, {"compression": "zstd"}]
-)
+@pytest.mark.parametrize("setting", [{"compact": True}, {"compression": "zstd"}])
 def test_settings_that_replicas_would_have_to_agree_on_are_refused(
     setting: dict[str, object], tmp_path: Path
 ) -> None:
