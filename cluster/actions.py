@@ -61,6 +61,14 @@ class Show:
 
 
 @dataclass(frozen=True, slots=True)
+class Expire:
+    """Delete records below an offset, when it suits: the leader has them no more. Report by `begins` what is gone."""
+
+    log: str
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
 class Serve:
     """Take appends and answer reads, as the leader of a generation."""
 
@@ -99,4 +107,4 @@ class Alarm:
     reason: str
 
 
-Action = Send | Ship | Append | Cut | Clear | Show | Serve | StepDown | Propose | Refresh | Alarm
+Action = Send | Ship | Append | Cut | Clear | Show | Expire | Serve | StepDown | Propose | Refresh | Alarm

@@ -19,10 +19,11 @@ PLACE_S = 0.1
 """Candidates stand one after another, the preferred replica first."""
 LATE_S = 2.0
 """A member that has not held what the leader's end was so long ago leaves the in-sync set."""
-STUCK_S = 3.0
-"""A leader that has committed nothing for this long, though others are there, resigns."""
+STUCK_S = 4.0
+"""A leader that has committed nothing for this long, though others are there, resigns. Longer than a lease and the half
+second in which etcd ends it: a member that is dead does not count as one that is there."""
 AWAY_S = 10.0
-"""A leader that has resigned does not stand for this long."""
+"""A leader that has resigned does not stand for this long, while another member may."""
 AGAIN_S = 1.0
 """What etcd or a peer has not answered is repeated after this time."""
 
@@ -37,7 +38,7 @@ class Deadlines:
         """The leader's ends in the last LATE_S, oldest first."""
         self._generation = 0
         self._committed: dict[str, int] = {}
-        self._moved_s = self._began_s = now_s
+        self._moved_s = self._began_s = self._ticked_s = self._born_s = now_s
         self._stand_s: float | None = None
         self._again_s = self._ask_s = self._away_s = now_s
 
@@ -45,8 +46,15 @@ class Deadlines:
         """Note that a frame came from a member."""
         self._heard_s[member] = now_s
 
+    def stay_away(self, now_s: float) -> None:
+        """Do not stand for a while, as long as another member may."""
+        self._away_s = max(self._away_s, now_s + AGAIN_S)
+
     def tick(self, now_s: float, runs: Mapping[str, int]) -> None:
         """Do what is due. `runs` are the nodes that are registered in etcd, as far as this one knows."""
+        if now_s - self._ticked_s >= SILENT_S:  # suspended: that others were not heard is not their fault
+            self._moved_s = self._began_s = now_s
+        self._ticked_s = now_s
         if isinstance(self._replica.role, Leader):
             self._lead(self._replica.role, now_s, runs)
         else:
@@ -100,7 +108,8 @@ class Deadlines:
         if committed != self._committed or not waits:
             self._committed, self._moved_s = committed, now_s
         others = sum(node in runs for node in role.replicas if node != node_of(role.member))
-        return now_s - self._moved_s >= STUCK_S and others >= self._replica.min_isr
+        may_follow = any(node_of(member) in runs for member in role.isr if member != role.member)
+        return now_s - self._moved_s >= STUCK_S and others >= self._replica.min_isr and may_follow
 
     # A follower, or none.
 
@@ -120,7 +129,9 @@ class Deadlines:
         leader = record.leader
         is_gone = leader in (None, replica.member) or runs.get(node_of(leader)) != record.run
         is_silent = leader is None or now_s - self._heard_s.get(leader, -SILENT_S) >= SILENT_S
-        if not (is_gone and is_silent and replica.may_stand and now_s >= self._away_s):
+        others = any(node_of(member) in runs for member in record.isr if member != replica.member)
+        is_away = now_s < (self._away_s if others else self._born_s)
+        if is_away or not (is_gone and is_silent and replica.may_stand):
             self._stand_s = None
         elif self._stand_s is None:
             node = node_of(replica.member)

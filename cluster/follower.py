@@ -4,7 +4,7 @@ It cuts by generation and never by committed offset: what it knows to be committ
 believes nothing about a log before the leader has compared it.
 """
 
-from .actions import Action, Alarm, Append, Clear, Cut, Send, Show
+from .actions import Action, Alarm, Append, Clear, Cut, Expire, Send, Show
 from .frames import Committed, Diverged, Follow, Held, Records, Reset, Started
 from .replica_log import ReplicaLog
 
@@ -80,7 +80,7 @@ class Follower:
         self.actions.append(Append(frame))
 
     def commit(self, frame: Committed) -> None:
-        """Show what is committed, as far as it is here."""
+        """Show what is committed, as far as it is here, and release what the leader has deleted."""
         log = self.logs[frame.log]
         if frame.log not in self.started:
             return
@@ -89,6 +89,8 @@ class Follower:
         if committed > log.committed:
             log.committed = committed
             self.actions.append(Show(frame.log, committed))
+        if log.start < (start := min(frame.start, log.committed)):
+            self.actions.append(Expire(frame.log, start))
 
     def hold(self, name: str) -> None:
         """Promise what is durable. Not while a record of it cannot be read."""

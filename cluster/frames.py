@@ -82,8 +82,10 @@ class Records(Frame):
 
 @dataclass(frozen=True, slots=True)
 class Committed(Frame):
-    """All in-sync replicas have what is below `offset`, all replicas what is below `stable`."""
+    """All in-sync replicas have what is below `offset`, all replicas what is below `stable`; what is below `start` may
+    be deleted."""
 
     log: str
     offset: int
     stable: int
+    start: int = 0

@@ -27,9 +27,15 @@ class Leader:
     """Role of a replica in one generation."""
 
     def __init__(
-        self, member: str, record: ShardRecord, logs: dict[str, ReplicaLog], actions: list[Action]
+        self,
+        member: str,
+        record: ShardRecord,
+        min_isr: int,
+        logs: dict[str, ReplicaLog],
+        actions: list[Action],
     ) -> None:
         self.member = member
+        self.min_isr = min_isr
         self.generation = record.generation
         self.replicas, self.nodes = record.replicas, record.nodes
         self.isr = record.isr
@@ -67,9 +73,9 @@ class Leader:
         ):
             progress.sent, progress.names = frame.end, frame.names
             self._send(member, Started(self.generation, frame))
-            self._send(member, Committed(self.generation, frame.log, log.committed, log.stable))
+            self._send(member, _committed(self.generation, frame.log, log))
             self._ship(member, frame.log)
-        elif frame.end < log.start or is_empty or not place.generation:
+        elif frame.end <= log.start or is_empty or not place.generation:
             self._send(member, Reset(self.generation, frame, log.start))
         else:
             self._send(member, Diverged(self.generation, frame, *place))
@@ -92,6 +98,8 @@ class Leader:
         """Commit what all counted members have, and serve once that is all the generation began with: what an earlier
         leader has shown is in there (Raft §8 has a leader commit an entry of its own before it answers reads)."""
         counted = self.counted
+        if len(counted) < self.min_isr:
+            return  # after an election by command, until others have caught up
         for name, log in self.logs.items():
             committed = max(log.committed, min(self.held_by(member, name) for member in counted))
             stable = max(log.stable, min(committed, *(self._held_at(node, name) for node in self.replicas)))
@@ -100,7 +108,7 @@ class Leader:
                 self.actions.append(Show(name, log.committed))
                 for member, progress in self.followers.items():
                     if name in progress and progress[name].sent is not None:
-                        self._send(member, Committed(self.generation, name, log.committed, log.stable))
+                        self._send(member, _committed(self.generation, name, log))
         begun = all(log.committed >= self.begin.get(name, 0) for name, log in self.logs.items())
         if begun and not self.is_serving and not self._is_handing_over:
             self.is_serving = True
@@ -151,8 +159,7 @@ class Leader:
         for member, progress in self.followers.items():
             for name, one in progress.items():
                 if one.sent is not None:
-                    log = self.logs[name]
-                    self._send(member, Committed(self.generation, name, log.committed, log.stable))
+                    self._send(member, _committed(self.generation, name, self.logs[name]))
 
     def held_by(self, member: str, name: str) -> int:
         """Return below which offset a member has the records of a log, as far as it has said in this generation."""
@@ -175,3 +182,7 @@ class Leader:
 
     def _send(self, member: str, frame: Started | Diverged | Reset | Committed) -> None:
         self.actions.append(Send(member, frame))
+
+
+def _committed(generation: int, name: str, log: ReplicaLog) -> Committed:
+    return Committed(generation, name, log.committed, log.stable, log.start)

@@ -1,18 +1,23 @@
-"""What an operator does with a cluster in etcd: make it, make a log, look at it, put a node in the place of another."""
+"""What an operator does with a cluster in etcd: make it, make a log, look at it. Moving replicas is in `moving`."""
 
-import asyncio
 import secrets
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
-from timestone_cluster.errors import ClusterExists, EtcdUnavailable
-from timestone_cluster.etcd.client import Coordinator
-from timestone_cluster.etcd.keys import MOST_SHARDS, ClusterKeys, ClusterValue, NodeValue, check_log_name
+from timestone_cluster.errors import ClusterExists
+from timestone_cluster.etcd.client import Coordinator, KeyValue
+from timestone_cluster.etcd.keys import (
+    MOST_SHARDS,
+    ClusterKeys,
+    ClusterValue,
+    LogValue,
+    NodeValue,
+    check_log_name,
+)
 from timestone_cluster.etcd.registry import below, cluster_of
-from timestone_cluster.shard_record import MOST_REPLICAS, ShardRecord, node_of
+from timestone_cluster.shard_record import MOST_REPLICAS, ShardRecord, Unclean, node_of
 
-_PAUSE_S = 0.5
+_NO_SETTINGS: Mapping[str, Any] = {}
 
 
 class NodeStatus(NamedTuple):
@@ -22,6 +27,8 @@ class NodeStatus(NamedTuple):
     name: str
     address: str
     run: int
+    is_draining: bool = False
+    """Whether it gives its leaders away, by `drain_node`."""
 
 
 class ShardStatus(NamedTuple):
@@ -38,6 +45,8 @@ class ShardStatus(NamedTuple):
     """Whether its leader is registered."""
     is_lost: bool = False
     """Whether it had a record that is gone from etcd."""
+    unclean: tuple[Unclean, ...] = ()
+    """Elections by command of a replica that may lack committed records, the first one first."""
 
 
 class ClusterStatus(NamedTuple):
@@ -62,11 +71,38 @@ async def make_cluster(etcd: Coordinator, keys: ClusterKeys, *, shards: int, rep
     return value
 
 
-async def make_log(etcd: Coordinator, keys: ClusterKeys, name: str) -> bool:
-    """Make a log in all shards; return False if there is one. Raises InvalidName, WrongCluster, EtcdUnavailable."""
+async def make_log(
+    etcd: Coordinator, keys: ClusterKeys, name: str, settings: Mapping[str, Any] = _NO_SETTINGS
+) -> bool:
+    """Make a log in all shards; return False if there is one. settings: by name, of LOG_SETTINGS.
+
+    Raises InvalidName, ValueError or TypeError for a setting, WrongCluster, EtcdUnavailable."""
     check_log_name(name)
+    value = LogValue().changed(settings)
     cluster_of((await etcd.read(keys.cluster)).pairs, keys)
-    return (await etcd.put(keys.log(name), b'{"version": 1}', revision=0)).is_done
+    return (await etcd.put(keys.log(name), value.encode(), revision=0)).is_done
+
+
+async def configure_log(
+    etcd: Coordinator, keys: ClusterKeys, name: str, settings: Mapping[str, Any]
+) -> LogValue:
+    """Change settings of a log, and return all that are set. Nodes apply them within moments.
+
+    Raises ValueError or TypeError for no such log or setting, WrongCluster, UndecodableValue, EtcdUnavailable."""
+    while True:
+        pairs = (await etcd.read(keys.prefix)).pairs
+        cluster_of(pairs, keys)
+        pair = pairs.get(keys.log(name))
+        if pair is None:
+            raise ValueError(f"invalid log {name!r}: the cluster has {shown_logs(pairs, keys)}")
+        value = LogValue.decode(pair.value).changed(settings)
+        if (await etcd.put(keys.log(name), value.encode(), revision=pair.revision)).is_done:
+            return value
+
+
+def shown_logs(pairs: Mapping[str, KeyValue], keys: ClusterKeys) -> str:
+    """Return the names of the logs of a cluster for people."""
+    return ", ".join(sorted(below(pairs, keys.log("")))) or "none"
 
 
 async def cluster_status(etcd: Coordinator, keys: ClusterKeys) -> ClusterStatus:
@@ -77,7 +113,8 @@ async def cluster_status(etcd: Coordinator, keys: ClusterKeys) -> ClusterStatus:
     nodes: list[NodeStatus] = []
     for node, pair in sorted(below(pairs, keys.node("")).items()):
         value = NodeValue.decode(pair.value)
-        nodes.append(NodeStatus(node, value.name, value.peer, pair.created))
+        is_draining = keys.draining(node) in pairs
+        nodes.append(NodeStatus(node, value.name, value.peer, pair.created, is_draining))
         runs[node] = pair.created
     shards = []
     for number in range(cluster.shards):
@@ -90,79 +127,7 @@ async def cluster_status(etcd: Coordinator, keys: ClusterKeys) -> ClusterStatus:
         is_led = record.leader is not None and runs.get(node_of(record.leader)) == record.run
         in_sync = tuple(sorted(map(node_of, record.isr)))
         nodes_of = in_sync, record.replicas, record.adding
-        shards.append(ShardStatus(number, record.generation, record.leader, *nodes_of, is_led=is_led))
+        shard = ShardStatus(number, record.generation, record.leader, *nodes_of, is_led=is_led)
+        shards.append(shard._replace(unclean=record.unclean))
     logs = tuple(sorted(below(pairs, keys.log(""))))
     return ClusterStatus(cluster, logs, tuple(nodes), tuple(shards))
-
-
-async def replace_node(
-    etcd: Coordinator,
-    keys: ClusterKeys,
-    old: str,
-    new: str,
-    *,
-    timeout_s: float,
-    progress: Callable[[str], None],
-) -> None:
-    """Put a node in the place of another one, which may run or be lost, in all shards, one after another. Each shard
-    has its replicas at all times: the new node is in sync before the old one leaves. May be repeated.
-
-    old, new: ids, or names of registered nodes. timeout_s: for each shard. Raises ValueError for nodes that cannot be
-    exchanged, TimeoutError with the shard as it was, WrongCluster, UndecodableValue, EtcdUnavailable."""
-    found = await cluster_status(etcd, keys)
-    leaves, comes = _id_of(found.nodes, old), _id_of(found.nodes, new)
-    shards = [one for one in found.shards if leaves in one.replicas]
-    if not shards:
-        raise ValueError(f"invalid node {old}: expected one with a replica")
-    if comes not in [one.id for one in found.nodes]:
-        raise ValueError(f"invalid node {new}: expected a registered one")
-    if both := [one.number for one in shards if comes in one.replicas]:
-        raise ValueError(f"invalid node {new}: it has a replica of shard {both[0]} already")
-    for shard in shards:
-        try:
-            async with asyncio.timeout(timeout_s):
-                await _replace(etcd, keys, shard.number, leaves, comes, progress)
-        finally:
-            await _spare(etcd, keys, shard.number, comes)
-
-
-async def _replace(
-    etcd: Coordinator, keys: ClusterKeys, number: int, old: str, new: str, progress: Callable[[str], None]
-) -> None:
-    while True:
-        pairs = (await etcd.read(keys.prefix)).pairs
-        pair, node = pairs.get(keys.shard(number)), pairs.get(keys.node(new))
-        record = ShardRecord.decode(pair.value) if pair is not None else None
-        if pair is None or record is None or old not in record.replicas:
-            return
-        change, done, present = record.adds(new), "copies the records", None
-        if new in record.adding:
-            change, done = record.moved(new, old, cluster_of(pairs, keys).min_isr), "has taken the place"
-        if record.leader is not None and node_of(record.leader) == old and node is not None:
-            members = [one for one in record.isr if node_of(one) == new]
-            if members:
-                change, done = record.handed_over(members[0], node.created), "leads"
-                present = keys.node(new), node.created
-        if change is None:
-            await asyncio.sleep(_PAUSE_S)
-            continue
-        outcome = await etcd.put(keys.shard(number), change.encode(), revision=pair.revision, present=present)
-        if outcome.is_done:
-            progress(f"shard {number}: {new} {done}")
-
-
-async def _spare(etcd: Coordinator, keys: ClusterKeys, number: int, node: str) -> None:
-    """Leave out a node that has not caught up in time."""
-    with suppress(EtcdUnavailable):
-        pair = (await etcd.read(keys.shard(number))).pairs.get(keys.shard(number))
-        change = ShardRecord.decode(pair.value).spared(node) if pair is not None else None
-        if pair is not None and change is not None:
-            await etcd.put(keys.shard(number), change.encode(), revision=pair.revision)
-
-
-def _id_of(nodes: Sequence[NodeStatus], wanted: str) -> str:
-    """Return the id of a node by its id or its name."""
-    named = [one.id for one in nodes if one.name == wanted]
-    if len(named) > 1:
-        raise ValueError(f"invalid node {wanted}: {len(named)} have this name; give the id")
-    return named[0] if named else wanted

@@ -11,7 +11,7 @@ these may do. They are safe at any time: no rule below looks at a clock.
 | `record_seen`, `refused` | etcd's record of the shard was read, or etcd refused a proposal |
 | `received`, `linked` | a frame came from a member, or a new link to it is up |
 | `appended`, `durable` | records were written by the leader for its clients, or were flushed |
-| `damaged`, `repaired`, `log_added` | a log's state changed otherwise |
+| `damaged`, `repaired`, `begins`, `log_added` | a log's state changed otherwise |
 | `stand`, `admit`, `dismiss`, `hand_over`, `resign`, `registered` | it is time to propose a change |
 """
 
@@ -23,6 +23,8 @@ from .frames import Committed, Diverged, Fenced, Follow, Frame, Held, Records, R
 from .leader import Leader
 from .replica_log import ReplicaLog
 from .shard_record import ShardRecord, node_of
+
+OLDER_ETCD = "etcd was restored from the past"
 
 
 class Replica:
@@ -65,9 +67,7 @@ class Replica:
         if revision <= self.revision:
             return
         if record.generation < max((log.last_generation for log in self.logs.values()), default=0):
-            self.actions.append(
-                Alarm(f"etcd was restored from the past: it is at generation {record.generation}")
-            )
+            self.actions.append(Alarm(f"{OLDER_ETCD}: it is at generation {record.generation}"))
             return
         self.record, self.revision = record, revision
         role = self.role
@@ -168,6 +168,11 @@ class Replica:
         if isinstance(self.role, Follower):
             self.role.hold(name)
 
+    def begins(self, name: str, start: int) -> None:
+        """Note that records at the beginning of a log were deleted, all of which were shown."""
+        if start > self.logs[name].start:
+            self.logs[name].begin(start)
+
     def log_added(self, name: str) -> None:
         """Begin to replicate another log of the shard, which is empty."""
         self.logs.setdefault(name, ReplicaLog())
@@ -243,7 +248,7 @@ class Replica:
     # Roles.
 
     def _leader(self, record: ShardRecord) -> Leader:
-        return Leader(self.member, record, self.logs, self.actions)
+        return Leader(self.member, record, self.min_isr, self.logs, self.actions)
 
     def _follower(self, record: ShardRecord) -> Follower:
         assert record.leader is not None

@@ -62,9 +62,9 @@ class ReplicaLog:
         return self.runs[-1].generation if self.runs else 0
 
     def generation_at(self, offset: int) -> int:
-        """Return the generation of a record; 0 if the log does not have it."""
+        """Return the generation of a record; 0 if it is not known. It may be known of one that was deleted."""
         place = bisect_right(self.runs, offset, key=lambda run: run.first)
-        return self.runs[place - 1].generation if place and self.start <= offset < self.end else 0
+        return self.runs[place - 1].generation if place and offset < self.end else 0
 
     def end_of(self, generation: int) -> Place:
         """Return where the largest generation that is not above the given one ends."""
@@ -87,6 +87,11 @@ class ReplicaLog:
         self.runs = tuple(run for run in self.runs if run.first < offset)
         self.end, self.names = offset, names
         self.durable = min(self.durable, offset)
+
+    def begin(self, start: int) -> None:
+        """Note that the records below an offset were deleted; the generation of the last one is kept."""
+        place = bisect_right(self.runs, start - 1, key=lambda run: run.first)
+        self.start, self.runs = start, self.runs[max(place - 1, 0) :]
 
     def reset(self, start: int) -> None:
         """Note that all records were removed, and that the log begins at another offset."""

@@ -25,9 +25,8 @@ from ..input.log_names import known_partitions
 from ..input.parameters import COUNT, DIRECTORY
 from ..output.json_object import print_json
 from ..output.text import print_text
+from ..settings.assignments import given_settings
 from ..settings.schema import Setting, as_typed, settings_of
-from ..settings.sources import nearest
-from ..settings.values import convert
 
 _SETTINGS = {setting.key: setting for setting in settings_of(LogConfig)}
 _RETENTION = ("retention_ms", "retention_bytes")
@@ -75,7 +74,7 @@ def command(
         raise UsageError(f"invalid log name {log!r}: expected DIR LOG SETTING=VALUE")
     if log is None and partition is not None:
         raise UsageError("--partition needs the name of a log")
-    given = _given(changes)
+    given = given_settings(changes, _SETTINGS)
     with closing(view_store(directory)) as view:
         logs = view.log_names(server=True)
         if log is not None:
@@ -89,24 +88,6 @@ def command(
         _print_differences(logs, configs)
     else:
         _print_settings(logs, configs)
-
-
-def _given(words: Sequence[str]) -> dict[str, Any]:
-    """Return the values of `name=value` by name, as the type of the setting."""
-    given: dict[str, Any] = {}
-    for word in words:
-        name, equals, text = word.partition("=")
-        if name not in _SETTINGS:
-            raise UsageError(f"unknown setting {name!r}{nearest(name, _SETTINGS)}")
-        if not equals:
-            raise UsageError(f"missing value of {name}: expected {name}=VALUE")
-        if name in given:
-            raise UsageError(f"{name} is given twice")
-        try:
-            given[name] = convert(_SETTINGS[name], text)
-        except ValueError as error:
-            raise UsageError(f"invalid {name}: {error}") from None
-    return given
 
 
 def _change(

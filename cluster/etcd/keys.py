@@ -1,11 +1,12 @@
 """Keys of a cluster in etcd and their values, encoded and checked. `shards/<k>` is in `shard_record`."""
 
 import json
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
 from timestone.address import parse_address
+from timestone.config import LogConfig, with_settings
 from timestone.format.names import validate_log
 from timestone_cluster.errors import UndecodableValue
 
@@ -41,6 +42,10 @@ class ClusterKeys:
     def placed(self, number: int) -> str:
         """Return the key that is there for good once a shard has had a record: one that is gone is not made again."""
         return f"{self.prefix}placed/{number}"
+
+    def draining(self, node: str) -> str:
+        """Return the key that is there while a node is to lead nothing."""
+        return f"{self.prefix}draining/{node}"
 
     def log(self, name: str) -> str:
         """Return the key of a log."""
@@ -96,6 +101,45 @@ class NodeValue:
             found = cls(_text(fields["name"]), _text(fields["peer"]))
             parse_address(found.peer, setting="peer")
             return found
+
+        return _decoded(value, made)
+
+
+LOG_SETTINGS = ("retention_ms", "retention_bytes", "segment_bytes", "segment_entries", "segment_age_ms")
+"""Settings of a log that may be given for a cluster: fields of `timestone.LogConfig`."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogValue:
+    """A log."""
+
+    settings: Mapping[str, int] = field(default_factory=dict)
+    """Of all its replicas, where they differ from the defaults."""
+
+    @property
+    def config(self) -> LogConfig:
+        """Return the settings of a new replica."""
+        return with_settings(LogConfig(), self.settings)
+
+    def changed(self, settings: Mapping[str, Any]) -> "LogValue":
+        """Return the value with other settings. Raises ValueError or TypeError for an invalid one."""
+        for name in settings:
+            if name not in LOG_SETTINGS:
+                raise ValueError(f"invalid setting {name!r}: expected one of {', '.join(LOG_SETTINGS)}")
+        found = LogValue({**self.settings, **settings})
+        _ = found.config
+        return found
+
+    def encode(self) -> bytes:
+        """Return the value in etcd."""
+        return json.dumps({"version": 1, **self.settings}, sort_keys=True).encode()
+
+    @classmethod
+    def decode(cls, value: bytes) -> "LogValue":
+        """Return a value of etcd. Raises UndecodableValue."""
+
+        def made(fields: dict[str, Any]) -> LogValue:
+            return cls().changed({name: _whole(one) for name, one in fields.items() if name != "version"})
 
         return _decoded(value, made)
 

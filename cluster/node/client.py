@@ -3,7 +3,9 @@
 import asyncio
 import itertools
 import ssl
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
+from typing import Any
 
 from timestone.address import parse_address
 from timestone.errors import NotLeader
@@ -15,11 +17,14 @@ from timestone_cluster.errors import (
 from timestone_cluster.etcd.client import Coordinator
 from timestone_cluster.etcd.keys import ClusterKeys, NodeValue
 from timestone_cluster.etcd.registry import cluster_of
+from timestone_cluster.node.links import give_up_early
 from timestone_cluster.node.wire import Append, Appended, Hello, encoded, read_message
 from timestone_cluster.shard_record import ShardRecord, node_of
 
 _DIAL_S = 2.0
 _PAUSE_S = 0.1
+_LOOK_S = 2.0
+"""How often to ask etcd whether a leader that does not answer still leads."""
 
 
 class ClusterClient:
@@ -84,16 +89,32 @@ class ClusterClient:
     async def _connected(self, shard: int) -> "_Connection":
         pairs = (await self._etcd.read(self._keys.prefix)).pairs
         cluster = cluster_of(pairs, self._keys)
-        record = pairs.get(self._keys.shard(shard))
-        leader = ShardRecord.decode(record.value).leader if record is not None else None
+        found = pairs.get(self._keys.shard(shard))
+        record = ShardRecord.decode(found.value) if found is not None else None
+        leader = record.leader if record is not None else None
         node = pairs.get(self._keys.node(node_of(leader))) if leader is not None else None
-        if node is None:
+        if record is None or node is None:
             raise NotLeader(f"shard {shard} has no leader now")
         host, port = parse_address(NodeValue.decode(node.value).peer, setting="peer")
         async with asyncio.timeout(_DIAL_S):
             reader, writer = await asyncio.open_connection(host, port, ssl=self._context)
+        give_up_early(writer)
         writer.writelines(encoded(Hello(cluster.id, "")))
-        return _Connection(reader, writer)
+        connection = _Connection(reader, writer)
+        connection.start(self._look(shard, record.generation, connection))
+        return connection
+
+    async def _look(self, shard: int, generation: int, connection: "_Connection") -> None:
+        """End a connection whose leader does not answer and has been replaced: it may be suspended, or cut off."""
+        while True:
+            oldest = connection.oldest
+            await asyncio.sleep(_LOOK_S)
+            if oldest is None or oldest != connection.oldest:
+                continue
+            with suppress(ClusterError):
+                found = (await self._etcd.read(self._keys.shard(shard))).pairs.get(self._keys.shard(shard))
+                if found is not None and ShardRecord.decode(found.value).generation > generation:
+                    return connection.close()
 
 
 class _Connection:
@@ -103,7 +124,17 @@ class _Connection:
         self._reader, self._writer = reader, writer
         self._waiting: dict[int, asyncio.Future[Appended]] = {}
         self.is_closed = False
-        self._task = asyncio.ensure_future(self._read())
+        self._tasks: list[asyncio.Task[None]] = []
+        self.start(self._read())
+
+    def start(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run something until the connection is closed."""
+        self._tasks.append(asyncio.get_running_loop().create_task(coroutine))
+
+    @property
+    def oldest(self) -> int | None:
+        """Return the number of the append that waits the longest."""
+        return next(iter(self._waiting), None)
 
     async def append(self, shard: int, message: Append) -> int:
         if self.is_closed:
@@ -139,5 +170,6 @@ class _Connection:
         for one in self._waiting.values():
             if not one.done():
                 one.set_exception(AppendUnknown("the connection ended before the answer"))
-        if asyncio.current_task() is not self._task:
-            self._task.cancel()
+        for task in self._tasks:
+            if asyncio.current_task() is not task:
+                task.cancel()

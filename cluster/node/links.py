@@ -6,6 +6,7 @@ places in a log, never records; one that is full ends its connection."""
 import asyncio
 import logging
 import random
+import socket
 import ssl
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -31,8 +32,20 @@ _NODES = 1024
 _STRANGERS = 256
 """Most connections without a first message yet; a further one takes the place of the oldest."""
 
+
 Item = Callable[[], Awaitable[list[bytes] | None]] | list[bytes]
 """A message; or a function that returns the next message when it can be sent, and None after the last one."""
+
+
+def give_up_early(writer: asyncio.StreamWriter) -> None:
+    """Have a connection end when the other side has confirmed nothing for some seconds. TCP by itself sends again for a
+    quarter of an hour, at growing intervals, so that a link would stay dead long after the network is repaired."""
+    found: socket.socket | None = writer.get_extra_info("socket")
+    if found is not None:
+        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(_STUCK_S * 1000))
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 1)
+        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1)
 
 
 class Link:
@@ -94,6 +107,7 @@ class Link:
         async with asyncio.timeout(_DIAL_S):
             reader, writer = await asyncio.open_connection(host, port, ssl=self._context)
         try:
+            give_up_early(writer)
             writer.transport.set_write_buffer_limits(high=_BUFFER_BYTES)
             writer.writelines(encoded(self._hello))
             self._writer = writer
@@ -198,6 +212,7 @@ class Listener:
             oldest = next(iter(self._strangers))
             del self._strangers[oldest]
             oldest.transport.abort()
+        give_up_early(writer)
         self._strangers[writer] = None
         try:
             async with asyncio.timeout(_STUCK_S):

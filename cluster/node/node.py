@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from timestone.address import shown_address
 from timestone.commit.submission import Submission
-from timestone.config import Ack, LogConfig
+from timestone.config import Ack
 from timestone.disk.files import Files
 from timestone.errors import InvalidName, NotLeader, TimestoneError
 from timestone.format.names import log_folder
@@ -30,13 +30,29 @@ from timestone_cluster.errors import (
     WrongCluster,
 )
 from timestone_cluster.etcd.client import Coordinator
-from timestone_cluster.etcd.keys import ClusterKeys, ClusterValue, NodeValue, check_log_name
+from timestone_cluster.etcd.keys import (
+    LOG_SETTINGS,
+    ClusterKeys,
+    ClusterValue,
+    LogValue,
+    NodeValue,
+    check_log_name,
+)
 from timestone_cluster.etcd.registry import Registration, Registry, cluster_of
 from timestone_cluster.frames import Frame
 from timestone_cluster.leader import Leader
 from timestone_cluster.node.links import Item, Link, Listener
 from timestone_cluster.node.shard import Shard, now_s
-from timestone_cluster.node.wire import Append, Appended, Hello, Message, encoded
+from timestone_cluster.node.wire import (
+    Append,
+    Appended,
+    Describe,
+    Described,
+    Hello,
+    LogState,
+    Message,
+    encoded,
+)
 from timestone_cluster.shard_record import ShardRecord
 
 _LOGGER = logging.getLogger("timestone.cluster")
@@ -151,8 +167,9 @@ class Node:
 
     async def _tick(self) -> None:
         while True:
+            draining = self._registry.below("draining")
             for shard in list(self.shards.values()):
-                shard.tick(self._registry.runs)
+                shard.tick(self._registry.runs, draining)
             await asyncio.sleep(TICK_S)
 
     async def _watch_damage(self) -> None:
@@ -224,31 +241,38 @@ class Node:
         except UndecodableValue:
             return False
 
-    def _log_names(self) -> list[str]:
-        found = []
-        for name in self._registry.below("logs"):
+    def _log_values(self) -> dict[str, LogValue]:
+        found = {}
+        for name, pair in self._registry.below("logs").items():
             try:
-                found.append(check_log_name(name))
-            except InvalidName as error:
+                found[check_log_name(name)] = LogValue.decode(pair.value)
+            except (InvalidName, UndecodableValue) as error:
                 _LOGGER.error("a log in etcd is left out: %s", error)
         return found
 
     def _take_shard(self, number: int) -> None:
         assert self._cluster is not None
-        logs = {log_folder(name, number): name for name in self._log_names()}
+        values = self._log_values()
+        logs = {log_folder(name, number): name for name in values}
         if number not in self.shards:
-            opened = {folder: self._log(name, number) for folder, name in logs.items()}
+            opened = {folder: self._log(name, number, values[name]) for folder, name in logs.items()}
             self.shards[number] = Shard(
                 number, self.id, self._run, self._cluster.min_isr, opened, self._damaged(), self
             )
             return
         for folder, name in logs.items():
+            log = self._log(name, number, values[name])
             if self.shards[number].log(folder) is None:
-                self.shards[number].add_log(folder, self._log(name, number))
+                self.shards[number].add_log(folder, log)
 
-    def _log(self, name: str, number: int) -> ReplicatedLog:
-        log = self._store.log(name, number, config=LogConfig())
+    def _log(self, name: str, number: int, value: LogValue) -> ReplicatedLog:
+        """Return a replica with the settings that etcd has for its log."""
+        log = self._store.log(name, number, config=value.config)
         assert isinstance(log, ReplicatedLog)
+        wanted = {one: getattr(value.config, one) for one in LOG_SETTINGS}
+        if changed := {one: new for one, new in wanted.items() if getattr(log.config, one) != new}:
+            _LOGGER.info("%s-%d: settings are changed to %s", name, number, changed)
+            log.configure(**changed)
         return log
 
     def _damaged(self) -> frozenset[str]:
@@ -353,6 +377,9 @@ class Node:
     # Clients.
 
     def _asked(self, writer: asyncio.StreamWriter, number: int, message: Message) -> None:
+        if isinstance(message, Describe):
+            _answer(writer, Described(message.number, self._states()))
+            return
         if not isinstance(message, Append):
             writer.transport.abort()
             return
@@ -360,6 +387,22 @@ class Node:
             self._append(writer, number, message)
         except (TimestoneError, ValueError, OSError) as error:
             _answer(writer, Appended(message.number, -1, f"{error}"))
+
+    def _states(self) -> tuple[LogState, ...]:
+        """Return what this node has of all logs, with or without a place in their shards."""
+        damaged, states = self._damaged(), []
+        for name, number in self._store.log_names():
+            log, folder = self._store.log(name, number), log_folder(name, number)
+            assert isinstance(log, ReplicatedLog)
+            replica = self.shards[number].replica if number in self.shards else None
+            state = replica.logs.get(folder) if replica is not None else None
+            is_damaged = folder in damaged or not log.is_whole or (state is not None and state.damaged)
+            known = max(log.last_generation, replica.generation if replica is not None else 0)
+            record = replica.record if replica is not None else None
+            flags = is_damaged, record is not None and self.id in record.isr
+            offsets = log.local_start_offset, log.written_offset, log.end_offset
+            states.append(LogState(number, name, *offsets, log.last_generation, known, *flags))
+        return tuple(states)
 
     def _append(self, writer: asyncio.StreamWriter, number: int, message: Append) -> None:
         shard = self.shards.get(number)
@@ -404,7 +447,7 @@ class Node:
         }
 
 
-def _answer(writer: asyncio.StreamWriter, answer: Appended) -> None:
+def _answer(writer: asyncio.StreamWriter, answer: Appended | Described) -> None:
     if writer.transport.is_closing():
         return
     if writer.transport.get_write_buffer_size() > _ANSWER_BYTES:

@@ -5,7 +5,7 @@ import asyncio
 import functools
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Protocol, cast
 
 from timestone.errors import LogFailed, TimestoneError
@@ -16,6 +16,7 @@ from timestone_cluster.actions import (
     Append,
     Clear,
     Cut,
+    Expire,
     Propose,
     Refresh,
     Send,
@@ -29,13 +30,15 @@ from timestone_cluster.frames import Frame, Records
 from timestone_cluster.leader import Leader
 from timestone_cluster.node.links import Item
 from timestone_cluster.node.wire import StoredData, encoded
-from timestone_cluster.replica import Replica
+from timestone_cluster.replica import OLDER_ETCD, Replica
 from timestone_cluster.replica_log import ReplicaLog
 from timestone_cluster.shard_record import ShardRecord, node_of
 
 _LOGGER = logging.getLogger("timestone.cluster")
 _SHIP_BYTES = 1 << 20
 _REOPEN_S = 5.0
+_HOLD_S = 0.5
+"""Longest time for which appends are refused so that another member may lead without one of unknown outcome."""
 
 
 class Surroundings(Protocol):
@@ -71,6 +74,8 @@ class Shard:
         self._damaged = damaged
         self._flushing: set[str] = set()
         self._cuts = 0
+        self._held_s = 0.0
+        """When appends were last held to hand over."""
         self._changed: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._replica = Replica(node, run, min_isr, {})
@@ -106,6 +111,8 @@ class Shard:
         """Take the record of etcd."""
         before = self._replica.record
         self._replica.record_seen(record, revision)
+        if self.alarm.startswith(OLDER_ETCD) and self._replica.record is record:
+            self.alarm = ""  # repaired by command
         if before is None or (before.generation, before.leader) != (record.generation, record.leader):
             leader = record.leader or "none"
             _LOGGER.info("shard %d: generation %d, leader %s", self.number, record.generation, leader)
@@ -137,8 +144,14 @@ class Shard:
         for name in sorted(logs & self._logs.keys() - self._damaged):
             self._found_damage(name)
 
-    def tick(self, runs: Mapping[str, int]) -> None:
-        """Do what is due; five times a second."""
+    def tick(self, runs: Mapping[str, int], draining: Collection[str] = ()) -> None:
+        """Do what is due; five times a second. draining: nodes that are to lead nothing while others may."""
+        self._hold()
+        if self._node in draining:
+            self._deadlines.stay_away(now_s())
+            self.hand_over({node: run for node, run in runs.items() if node not in draining})
+        for name, log in self._logs.items():
+            self._replica.begins(name, log.local_start_offset)
         self._deadlines.tick(now_s(), runs)
         self._perform()
 
@@ -147,18 +160,31 @@ class Shard:
         role = self._replica.role
         if not isinstance(role, Leader):
             return False
-        for member in sorted(role.isr - {role.member}):
-            if role.is_serving and node_of(member) in runs and role.may_hand_over(member):
-                for log in self._logs.values():
-                    log.follow()
-                if all(log.extent[0] == self._replica.logs[name].end for name, log in self._logs.items()):
-                    self._replica.hand_over(member, runs[node_of(member)])
-                else:  # something was appended in between
-                    for log in self._logs.values():
-                        log.lead(role.generation)
-                self._perform()
-                break
+        members = [one for one in sorted(role.isr - {role.member}) if node_of(one) in runs]
+        if not role.is_serving or not members:
+            return True
+        if now_s() >= self._held_s + 2 * _HOLD_S:  # after one in vain, appends are taken for as long
+            self._held_s = now_s()
+        self._hold()
+        is_told = all(
+            not log.queued_bytes and log.extent[0] == self._replica.logs[name].end
+            for name, log in self._logs.items()
+        )
+        ready = [member for member in members if self._is_holding and is_told and role.may_hand_over(member)]
+        if ready:
+            for log in self._logs.values():
+                log.follow()
+            self._replica.hand_over(ready[0], runs[node_of(ready[0])])
+            self._perform()
         return True
+
+    @property
+    def _is_holding(self) -> bool:
+        return now_s() < self._held_s + _HOLD_S
+
+    def _hold(self) -> None:
+        for log in self._logs.values():
+            log.is_held = self._is_holding
 
     async def close(self) -> None:
         """Stop to lead, and end what runs."""
@@ -272,6 +298,8 @@ class Shard:
                 self._append(records)
             case Show(name, committed):
                 self._logs[name].show(committed)
+            case Expire(name, start):
+                self._logs[name].expire(start)
             case Cut(name, offset, names):
                 _LOGGER.warning("shard %d: %s is cut to offset %d", self.number, name, offset)
                 self._cuts += 1
@@ -336,6 +364,8 @@ class Shard:
             try:
                 found = read() if log.holds_in_memory(at) else await asyncio.to_thread(read)
             except (TimestoneError, OSError) as error:
+                if at < log.local_start_offset:  # deleted; the follower asks again on a new link
+                    raise ConnectionError(f"{ship.log} begins at {log.local_start_offset} now") from None
                 _LOGGER.error("shard %d: %s cannot be shipped: %s", self.number, ship.log, error)
                 if self._replica.role is role:
                     self._found_damage(ship.log)
@@ -359,6 +389,11 @@ class Shard:
         old = self._replica
         for log in self._logs.values():
             log.follow()
+        if isinstance(old.role, Leader):  # at once: no other is elected before etcd knows it
+            old.resign()
+            for action in old.take_actions():
+                if isinstance(action, Propose):
+                    self._around.propose(self.number, action)
         self._cuts += 1
         try:
             states = {name: self._state(name) for name in self._logs}

@@ -56,6 +56,37 @@ class Appended(msgspec.Struct, frozen=True, array_like=True):
     """The records may be in the log or not."""
 
 
+class Describe(msgspec.Struct, frozen=True, array_like=True):
+    """A command wants to know what a node has."""
+
+    number: int
+
+
+class LogState(msgspec.Struct, frozen=True, array_like=True):
+    """What a node has of a log."""
+
+    shard: int
+    name: str
+    start: int
+    end: int
+    committed: int
+    """As far as the node knows."""
+    last_generation: int
+    """Of the last record; 0 without one."""
+    generation: int
+    """The highest that the node knows of."""
+    is_damaged: bool
+    is_in_sync: bool
+    """As far as the node knows."""
+
+
+class Described(msgspec.Struct, frozen=True, array_like=True):
+    """Answer to `Describe`."""
+
+    number: int
+    logs: tuple[LogState, ...]
+
+
 class StoredData(NamedTuple):
     """Data of `Records`."""
 
@@ -78,12 +109,13 @@ class RecordsHead(msgspec.Struct, frozen=True, array_like=True):
 
 _KINDS: tuple[type[Any], ...] = (
     Hello, Fenced, Follow, Held, Started, Diverged, Reset, Committed, RecordsHead, Append, Appended,
+    Describe, Described,
 )  # fmt: skip
 _NUMBERS = {kind: number for number, kind in enumerate(_KINDS)}
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODERS = [msgspec.msgpack.Decoder(kind) for kind in _KINDS]
 
-Message = Frame | Hello | Append | Appended
+Message = Frame | Hello | Append | Appended | Describe | Described
 
 
 def encoded(message: Message, shard: int = 0) -> list[bytes]:

@@ -34,6 +34,10 @@ class EngineReplicaLog:
         self._log.sync()
 
     @property
+    def start(self) -> int:
+        return self._log.local_start_offset
+
+    @property
     def end(self) -> int:
         return self._log.written_offset
 
@@ -99,11 +103,22 @@ class EngineReplicaLog:
     def show(self, committed: int) -> None:
         self._log.show(committed)
 
+    def expire(self, start: int) -> None:
+        """Delete whole segments below an offset, now."""
+        self._log.roll()
+        self._log.seal_rolled()
+        self._log.expire(start)
+        self._log.apply_retention()
+        self._log._replica_retention._expires_below = (
+            0  # not in the background: a seed would not repeat a run
+        )
+
     def held(self, end: int) -> list[tuple[str, bytes]]:
-        """Return topics and payloads of the records below an offset, shown or not."""
+        """Return topics and payloads of the records from the start to an offset, shown or not."""
         found: list[tuple[str, bytes]] = []
-        while len(found) < end:
-            stored = self._log.read_stored(len(found), end, max_bytes=_SHIP_BYTES)
+        first = self.start
+        while first + len(found) < end:
+            stored = self._log.read_stored(first + len(found), end, max_bytes=_SHIP_BYTES)
             at = 0
             for entry in np.frombuffer(stored.entries, dtype=ENTRY):
                 size = int(entry["length"])

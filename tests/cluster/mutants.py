@@ -33,7 +33,7 @@ def _replica(
 
     class Mutated(replica):  # type: ignore[misc, valid-type]
         def _leader(self, record: ShardRecord) -> Leader:
-            return leader(self.member, record, self.logs, self.actions)
+            return leader(self.member, record, self.min_isr, self.logs, self.actions)
 
         def _follower(self, record: ShardRecord) -> Follower:
             assert record.leader is not None

@@ -80,12 +80,20 @@ _ENTRY = struct.Struct("<IIqIHHII")
 
 
 def held(folder: Path) -> list[HeldRecord]:
-    """Return the records of a log by offset: the files as docs/formats describe them, checksums left aside."""
-    found: list[HeldRecord] = []
-    for path in sorted(folder.glob("*.index")):
+    """Return the records of a log whose first offset is 0."""
+    return list(held_by_offset(folder).values())
+
+
+def held_by_offset(folder: Path) -> dict[int, HeldRecord]:
+    """Return the records of a log: the files as docs/formats describe them, checksums left aside."""
+    found: dict[int, HeldRecord] = {}
+    paths = sorted(folder.glob("*.index"))
+    first = int(paths[0].stem) if paths else 0
+    for path in paths:
         base, index = int(path.stem), path.read_bytes()
         data = path.with_suffix(".segment").read_bytes()
-        assert base == len(found), f"{path} begins at {base}, the one before it ends at {len(found)}"
+        end = first + len(found)
+        assert base == end, f"{path} begins at {base}, the one before it ends at {end}"
         count = (len(index) - 4096) // 32
         if index[-128:-120] == b"TSTSEALD":
             (count,) = struct.unpack_from("<Q", index, len(index) - 128 + 32)
@@ -93,7 +101,7 @@ def held(folder: Path) -> list[HeldRecord]:
             position, length, time_us, topic, *_ = _ENTRY.unpack_from(index, 4096 + 32 * ordinal)
             if time_us == 0:
                 break
-            found.append(HeldRecord(data[position : position + length], time_us, topic))
+            found[base + ordinal] = HeldRecord(data[position : position + length], time_us, topic)
     return found
 
 

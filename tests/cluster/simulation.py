@@ -25,6 +25,7 @@ from timestone_cluster.actions import (
     Append,
     Clear,
     Cut,
+    Expire,
     Propose,
     Refresh,
     Send,
@@ -98,13 +99,16 @@ class Simulation:
     """A run. `run` raises Broken, or returns what happened."""
 
     replica_type: type[Replica] = Replica
+    has_retention = True
 
     def __init__(self, seed: str, folder: Path) -> None:
         self.rng = rng = random.Random(seed)
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)  # else it would be a part of what the first node records
         self.now_s = 0.0
-        self.counts = dict.fromkeys(("elections", "cuts", "starts", "records", "faults", "replaced"), 0)
+        self.counts = dict.fromkeys(
+            ("elections", "cuts", "starts", "records", "faults", "replaced", "expired"), 0
+        )
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._runs = itertools.count(1)
@@ -154,6 +158,8 @@ class Simulation:
             for node in self.nodes.values():
                 self.start(node)
             self.at(0.1, self._append)
+            if self.has_retention:
+                self.at(1, self._delete)
             self._advance(4.0)
             for _ in range(faults):
                 self._advance(self.now_s + self.rng.choice((0.05, 0.3, 1.0, 3.0)))
@@ -207,6 +213,22 @@ class Simulation:
                 record = self.shards[number].record
                 if spares := [name for name in sorted(self.nodes) if name not in record.nodes]:
                     self._replace(number, self.nodes[rng.choice(spares)], rng.choice(record.replicas))
+
+    def _delete(self) -> None:
+        """Have a leader delete up to all that was shown, now and then: followers that are away miss some of it."""
+        number = self.rng.choice(sorted(self.shards))
+        for node in self.nodes.values():
+            replica = node.replicas.get(number)
+            if replica is not None and replica.is_serving and node.paused_until <= self.now_s:
+                log = node.logs[number]
+                self._expire(node, number, self.rng.randint(log.start, len(self.shards[number].shown)))
+        self.at(self.rng.uniform(0.1, 2), self._delete)
+
+    def _expire(self, node: SimulatedNode, number: int, start: int) -> None:
+        log, before = node.logs[number], node.logs[number].start
+        log.expire(start)
+        node.replicas[number].begins(self.shards[number].name, log.start)
+        self.counts["expired"] += log.start > before
 
     def _replace(self, number: int, node: SimulatedNode, away: str) -> None:
         """Do what an operator's command does: have a node take another one's place, step by step."""
@@ -454,6 +476,8 @@ class Simulation:
                         log.follow()
                     case Show(_, committed):
                         self._show(node, number, committed)
+                    case Expire(_, start):
+                        self._expire(node, number, start)
                     case Propose():
                         self._propose(node, number, action)
                     case Refresh() if self._reaches_etcd(node):
@@ -481,15 +505,15 @@ class Simulation:
         """Compare what readers of a node see now with what was ever seen, and with what the in-sync members hold."""
         shard, log = self.shards[number], node.logs[number]
         log.show(committed)
-        before = min(committed, len(shard.shown))
-        seen = log.read(0, committed)
-        if seen[:before] != shard.shown[:before]:
+        start, before = log.start, min(committed, len(shard.shown))
+        seen = log.read(start, committed)
+        if seen[: before - start] != shard.shown[start:before]:
             raise Broken(f"{node.name} shows other records of {shard.name} than were shown: {seen[:before]}")
         if committed > len(shard.shown) and not isinstance(node.replicas[number].role, Leader):
             raise Broken(
                 f"{node.name} shows {committed} records of {shard.name}, {len(shard.shown)} are committed"
             )
-        shard.shown += seen[before:]
+        shard.shown += seen[before - start :]
         for member in shard.record.isr:
             other = self.nodes[node_of(member)].logs.get(number)
             if other is not None and other.end < len(shard.shown):
@@ -499,8 +523,8 @@ class Simulation:
         """After a calm time all replicas that follow have the same files."""
         for number, shard in self.shards.items():
             for member in sorted(shard.record.isr):
-                found = self.nodes[node_of(member)].logs[number].held(len(shard.shown))
-                if found != shard.shown:
+                log = self.nodes[node_of(member)].logs[number]
+                if log.held(len(shard.shown)) != shard.shown[log.start :]:
                     raise Broken(f"{member} has other records of {shard.name} than were shown")
 
 

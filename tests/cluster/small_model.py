@@ -176,6 +176,7 @@ _FIELDS: dict[type, tuple[str, ...]] = {
     Leader: (
         "member",
         "generation",
+        "min_isr",
         "replicas",
         "nodes",
         "isr",

@@ -118,3 +118,37 @@ def test_leader_does_not_resign_when_too_few_are_there_to_replace_it(leading: Cl
     leading.replica.appended(LOG, 1, 0)
     proposed = leading.pass_time(3 * STUCK_S, {"a": 1, "b": 2}, heard="b")
     assert all(proposal.record.leader == "a" for proposal in proposed)
+
+
+def test_leader_that_has_resigned_stands_again_at_once_when_no_other_member_is_left(leading: Clocked) -> None:
+    leading.replica.record_seen(replace(LED, isr=frozenset({"a", "b"})), 6)
+    leading.replica.appended(LOG, 1, 0)
+    resigned = leading.pass_time(STUCK_S + 2 * TICK_S, ALL, heard="b")[-1].record
+    assert resigned.leader is None
+    leading.replica.record_seen(resigned, 7)
+    assert leading.pass_time(SILENT_S, ALL) == []
+    assert leading.pass_time(SILENT_S, {"a": 1, "c": 3})[0].record.leader == "a"
+
+
+def test_leader_neither_dismisses_nor_resigns_when_its_process_was_suspended(leading: Clocked) -> None:
+    leading.pass_time(LATE_S, ALL, heard="bc")
+    leading.replica.appended(LOG, 1, 0)
+    leading.now_s += 3 * STUCK_S
+    assert leading.pass_time(TICK_S, ALL) == []
+    assert leading.pass_time(2 * STUCK_S, ALL, heard="bc")[-1].record.leader is None
+
+
+def test_leader_that_is_alone_in_sync_commits_nothing_and_does_not_resign_until_another_has_caught_up(
+    leading: Clocked,
+) -> None:
+    """As after an election by command."""
+    leading.replica.record_seen(replace(LED, isr=frozenset({"a"})), 6)
+    leading.replica.appended(LOG, 1, 0)
+    leading.replica.durable(LOG, 1)
+    assert leading.pass_time(2 * STUCK_S, ALL) == []
+    assert (leading.replica.logs[LOG].committed, leading.replica.logs[LOG].end) == (0, 1)
+    leading.replica.received("b", Held(1, LOG, 1))
+    [proposal, *_] = leading.pass_time(2 * TICK_S, ALL, heard="b")
+    assert proposal.record.isr == {"a", "b"}
+    leading.replica.record_seen(proposal.record, 7)
+    assert leading.replica.logs[LOG].committed == 1

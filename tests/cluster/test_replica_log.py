@@ -24,9 +24,14 @@ def test_generation_of_a_record_is_that_of_its_run(log: ReplicaLog) -> None:
     assert [log.generation_at(offset) for offset in (-1, 0, 4, 5, 6, 7, 9, 10)] == [0, 1, 1, 3, 3, 4, 4, 0]
 
 
-def test_generation_of_a_record_is_unknown_when_retention_has_removed_it(log: ReplicaLog) -> None:
-    log.start = 2
-    assert [log.generation_at(offset) for offset in (1, 2)] == [0, 1]
+def test_generation_of_the_last_record_that_retention_has_removed_is_known_and_of_earlier_ones_not(
+    log: ReplicaLog,
+) -> None:
+    log.begin(5)
+    assert log.runs[0] == Run(1, 0, 0)
+    log.begin(6)
+    assert [log.generation_at(offset) for offset in (4, 5, 6, 9)] == [0, 3, 3, 4]
+    assert (log.start, log.end_of(3), log.end_of(2).generation) == (6, Place(3, 7, 4), 0)
 
 
 def test_end_of_a_generation_is_that_of_the_largest_one_not_above_it(log: ReplicaLog) -> None:

@@ -13,7 +13,8 @@ UNTESTED = {
     "timestone/upkeep/tier.py": "protocols only, which mypy checks",
     "cluster/actions.py": "values only",
     "cluster/frames.py": "values only",
-    "cluster/operations.py": "three calls, which tests/cli/live/test_cluster.py makes against a real etcd",
+    "cluster/operations.py": "calls of etcd, which tests/cli/live/test_cluster.py makes against a real one",
+    "cluster/moving.py": "tests/cluster/node/test_node.py moves replicas and leaders with it",
     "cluster/node/client.py": "tests/cluster/node/test_node.py appends through it",
     "mqtt_front/handlers/server.py": "protocols only, which mypy checks",
 }

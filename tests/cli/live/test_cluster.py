@@ -38,6 +38,10 @@ def test_cluster_is_made_once_and_has_logs_and_a_status(server: EtcdServer) -> N
     assert timestone("create-log", url, "telemetry").stdout == "log telemetry\n"
     assert "already" in timestone("create-log", url, "telemetry").stdout
     timestone("create-log", url, "a/b", expect=64)
+    assert "nothing is set" in timestone("configure-log", url, "telemetry").stdout
+    assert "retention_ms=604800000" in timestone("configure-log", url, "telemetry", "retention_ms=7d").stdout
+    timestone("configure-log", url, "other", "retention_ms=7d", expect=64)
+    timestone("create-log", url, "other", "compact=true", expect=64)
     found = json.loads(timestone("status", url, "--json", expect=1).stdout)
     assert (found["logs"], found["nodes"], len(found["shards"])) == (["telemetry"], [], 2)
     assert "telemetry" in timestone("status", url, expect=1).stdout
@@ -51,6 +55,8 @@ def test_wrong_arguments_are_refused(server: EtcdServer) -> None:
     assert "together" in timestone("status", url, "--user", "plant", expect=64).stderr
     timestone("init", url)
     assert "expected one with a replica" in timestone("replace", url, "a", "b", expect=64).stderr
+    assert "a replica of shard 0" in timestone("move", url, "0", "a", "b", expect=64).stderr
+    assert "expected a registered one" in timestone("drain", url, "a", expect=64).stderr
 
 
 def test_etcd_that_does_not_answer_is_an_error_of_the_system() -> None:

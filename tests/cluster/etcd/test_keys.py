@@ -4,7 +4,7 @@ import pytest
 
 from timestone.errors import InvalidName
 from timestone_cluster.errors import UndecodableValue
-from timestone_cluster.etcd.keys import ClusterKeys, ClusterValue, NodeValue, check_log_name
+from timestone_cluster.etcd.keys import ClusterKeys, ClusterValue, LogValue, NodeValue, check_log_name
 
 
 def test_values_are_the_same_when_they_were_encoded_and_decoded() -> None:
@@ -32,6 +32,19 @@ def test_value_that_no_cluster_has_written_is_refused(value: bytes) -> None:
 def test_node_without_a_valid_address_is_refused(value: bytes) -> None:
     with pytest.raises(UndecodableValue):
         NodeValue.decode(value)
+
+
+def test_settings_of_a_log_are_those_that_replicas_can_have() -> None:
+    value = LogValue().changed({"retention_ms": 5}).changed({"segment_bytes": 1 << 20})
+    assert LogValue.decode(value.encode()) == value
+    assert (value.config.retention_ms, value.config.segment_bytes) == (5, 1 << 20)
+    assert LogValue.decode(b'{"version": 1}') == LogValue()
+    for settings in ({"compact": True}, {"retention_ms": -1}, {"segment_bytes": "x"}):
+        with pytest.raises((ValueError, TypeError)):
+            LogValue().changed(settings)
+    for text in (b'{"version": 1, "compact": 1}', b'{"version": 1, "retention_ms": "7d"}'):
+        with pytest.raises(UndecodableValue):
+            LogValue.decode(text)
 
 
 def test_keys_of_a_cluster_have_its_prefix() -> None:

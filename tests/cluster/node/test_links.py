@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import socket
 from collections.abc import Sequence
 
 import pytest
@@ -119,6 +120,9 @@ def test_link_begins_again_when_its_queue_is_full_so_that_the_other_side_asks_fo
         link = Link(Hello("cluster", "b"), lambda: f"127.0.0.1:{port}", None, lambda: None)
         task = asyncio.ensure_future(link.run())
         await eventually(lambda: link.is_up and linked == ["b"])
+        assert link._writer is not None  # a peer that confirms nothing is dialled again, not waited for
+        dialled = link._writer.get_extra_info("socket")
+        assert dialled.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 5000
         for _ in range(6):  # without a pause in which one could be sent
             link.put(encoded(HELD))
         await eventually(lambda: link.is_up and linked == ["b", "b"])

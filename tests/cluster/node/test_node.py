@@ -12,7 +12,14 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.etcd_server import EtcdServer, etcd_server, eventually
-from tests.cluster.node_processes import NAME, HeldRecord, NodeProcess, held, wait_until_exits
+from tests.cluster.node_processes import (
+    NAME,
+    HeldRecord,
+    NodeProcess,
+    held,
+    held_by_offset,
+    wait_until_exits,
+)
 from tests.support.seeds import run_seed, told_on_failure
 from tests.support.workload import crash_config
 from timestone.errors import NotLeader
@@ -21,14 +28,15 @@ from timestone.store import Store
 from timestone_cluster.errors import AppendUnknown, ClusterError
 from timestone_cluster.etcd.client import EtcdClient
 from timestone_cluster.etcd.keys import ClusterKeys
+from timestone_cluster.moving import drain_node, replace_node, undrain_node
 from timestone_cluster.node import node as node_module
 from timestone_cluster.node.client import ClusterClient
 from timestone_cluster.operations import (
     ShardStatus,
     cluster_status,
+    configure_log,
     make_cluster,
     make_log,
-    replace_node,
 )
 
 pytestmark = pytest.mark.slow
@@ -244,7 +252,9 @@ def test_appends_continue_while_etcd_is_away_and_a_node_is_elected_when_it_is_ba
     asyncio.run(run())
 
 
-def test_follower_that_is_too_slow_leaves_the_in_sync_set_and_comes_back(tmp_path: Path) -> None:
+def test_follower_that_is_too_slow_leaves_the_in_sync_set_and_a_suspended_leader_is_left(
+    tmp_path: Path,
+) -> None:
     async def run() -> None:
         async with cluster(tmp_path) as harness:
             await harness.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
@@ -257,10 +267,79 @@ def test_follower_that_is_too_slow_leaves_the_in_sync_set_and_comes_back(tmp_pat
             shard = await harness.shard()
             assert (shard.leader, slow.node_id() in shard.in_sync) == (leader.node_id(), False)
             slow.signal(signal.SIGCONT)
+            await harness.until(lambda shard: len(shard.in_sync) == 3)
+            leader.signal(signal.SIGSTOP)
+            # It answers nothing, and its connection does not end: the client has to find out that another one leads.
+            with pytest.raises(AppendUnknown):
+                await client.append(LOG, [b"w0 1"])
+            harness.unknown.add(b"w0 1")
+            harness.acknowledged[b"w0 2"] = await client.append_again(LOG, [b"w0 2"])
+            leader.signal(signal.SIGCONT)
             await client.close()
             await harness.check()
 
     asyncio.run(run())
+
+
+def test_drained_node_leads_nothing_and_a_replica_that_retention_has_passed_begins_again(
+    tmp_path: Path,
+) -> None:
+    async def run() -> None:
+        async with cluster(tmp_path) as harness:
+            await harness.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
+            ended = asyncio.Event()
+            writer = asyncio.create_task(harness.write("w0", ended))
+            told: list[str] = []
+            drained = await harness.leader()
+            await drain_node(harness.etcd, KEYS, drained.name, timeout_s=NEVER_S, progress=told.append)
+            assert told[-1] == f"{drained.name} leads no shard and may be stopped", told
+            assert harness.unknown == set(), "a hand-over leaves no append of unknown outcome"
+            drained.stop()
+            leader = await harness.leader()
+            assert leader is not drained
+            await configure_log(
+                harness.etcd,
+                KEYS,
+                LOG,
+                {"segment_entries": 50, "retention_bytes": 100, "segment_age_ms": 1000},
+            )
+            last = max(harness.acknowledged.values())
+            others = [node for node in harness.nodes if node is not drained]
+            async with asyncio.timeout(NEVER_S):
+                while any(first_offset(node) <= last for node in others):
+                    await asyncio.sleep(0.1)
+            drained.start()  # all that it has is deleted elsewhere
+            shard = await harness.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
+            assert shard.leader != drained.node_id()
+            assert "begins again at offset" in drained.output()
+            assert first_offset(drained) > last
+            await undrain_node(harness.etcd, KEYS, drained.name)
+            assert not any(node.is_draining for node in (await cluster_status(harness.etcd, KEYS)).nodes)
+            ended.set()
+            await writer
+            client = ClusterClient(harness.etcd, KEYS)
+            last = await client.append_again(LOG, [b"the last one"])
+            await client.close()
+            for node in harness.nodes:
+                node.stop()
+            one, *more = [held_by_offset(node.folder / f"{LOG}-0") for node in harness.nodes]
+            for other in more:
+                assert [one[offset] for offset in sorted(one.keys() & other)] == [
+                    other[offset] for offset in sorted(one.keys() & other)
+                ]
+            for found in (one, *more):
+                assert min(found) < last <= max(found)
+                kept = {payload: n for payload, n in harness.acknowledged.items() if n >= min(found)}
+                assert {payload: found[n].payload for payload, n in kept.items()} == {
+                    one: one for one in kept
+                }
+
+    asyncio.run(run())
+
+
+def first_offset(node: NodeProcess) -> int:
+    """Return where the files of a node begin."""
+    return min((int(path.stem) for path in (node.folder / f"{LOG}-0").glob("*.index")), default=0)
 
 
 def test_node_takes_the_place_of_one_that_is_lost_and_of_one_that_leads(tmp_path: Path) -> None:
@@ -312,10 +391,8 @@ def test_node_leads_no_more_when_the_scrubber_finds_damage_while_it_runs(
 
     async def run(etcd: EtcdClient) -> None:
         await make_cluster(etcd, KEYS, shards=1, replicas=1)
-        await make_log(etcd, KEYS, LOG)
-        config = crash_config(segment_entries=8)
-        with Store(tmp_path / "a", config, log_type=ReplicatedLog) as store:
-            store.log(LOG, 0)  # before the node does, which would make larger segments
+        await make_log(etcd, KEYS, LOG, {"segment_entries": 8})
+        with Store(tmp_path / "a", crash_config(), log_type=ReplicatedLog) as store:
             failures: list[Exception] = []
             node = node_module.Node(
                 store, etcd, KEYS, name="a", listen=("127.0.0.1", 0), failed=failures.append

@@ -20,12 +20,14 @@ class Noted:
     def __init__(self) -> None:
         self.sent: list[object] = []
         self.failures: list[Exception] = []
+        self.proposed: list[Propose] = []
 
     def send(self, node: str, item: Item) -> None:
         assert isinstance(item, list)
         self.sent.append(decoded(b"".join(item)[4:])[1])
 
-    def propose(self, shard: int, proposal: Propose) -> None: ...
+    def propose(self, shard: int, proposal: Propose) -> None:
+        self.proposed.append(proposal)
 
     def refresh(self) -> None: ...
 
@@ -33,14 +35,14 @@ class Noted:
         self.failures.append(error)
 
 
-def following(folder: Path, check: Callable[[Shard, Noted], None]) -> None:
-    """Run a check with a shard that follows the node `a` in generation 1."""
+def following(folder: Path, check: Callable[[Shard, Noted], None], *, leader: str = "a") -> None:
+    """Run a check with a shard of the node `b` in generation 1, which the node `a` leads, or another one."""
 
     async def run() -> None:
         around = Noted()
         with replicated(folder) as log:
             shard = Shard(0, "b", 1, 2, {"telemetry-0": log}, frozenset(), around)
-            record = ShardRecord.first(("a", "b", "c")).elected("a", 1, 2)
+            record = ShardRecord.first(("a", "b", "c")).elected(leader, 1, 2)
             assert record is not None
             shard.record_seen(record, 1)
             check(shard, around)
@@ -79,3 +81,13 @@ def test_replica_acknowledges_no_more_when_it_is_damaged_while_it_follows(tmp_pa
         assert not shard.replica.may_stand
 
     following(tmp_path, check)
+
+
+def test_leader_resigns_at_once_when_it_has_to_begin_again(tmp_path: Path) -> None:
+    def check(shard: Shard, around: Noted) -> None:
+        assert shard.replica.record is not None and shard.replica.record.leader == "b"
+        shard._begin_again(ValueError("as when an action fails"))
+        assert [(one.revision, one.record.leader) for one in around.proposed] == [(1, None)]
+        assert (shard.replica.role, shard.replica.ended) == (None, 1)
+
+    following(tmp_path, check, leader="b")

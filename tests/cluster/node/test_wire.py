@@ -12,7 +12,10 @@ from timestone_cluster.node.wire import (
     MESSAGE_BYTES,
     Append,
     Appended,
+    Describe,
+    Described,
     Hello,
+    LogState,
     Message,
     StoredData,
     decoded,
@@ -29,10 +32,12 @@ MESSAGES: list[Message] = [
     Started(3, QUESTION),
     Diverged(3, QUESTION, 2, 9, 4),
     Reset(3, QUESTION, 5),
-    Committed(3, "telemetry-0", 9, 8),
+    Committed(3, "telemetry-0", 9, 8, 4),
     Records(3, "telemetry-0", 10, 12, 2, 4, ("a/ü", "b"), StoredData(b"e" * 64, b"data")),
     Append(1, "telemetry", ["t"], [b"payload"]),
     Appended(1, -1, "why", is_unknown=True),
+    Describe(1),
+    Described(1, (LogState(0, "telemetry", 4, 12, 9, 2, 3, is_damaged=False, is_in_sync=True),)),
 ]
 
 

@@ -1,0 +1,185 @@
+"""Giving a shard a leader again by command: after its in-sync replicas are lost, or after etcd has lost its record.
+
+All registered nodes are asked what they have. `plan_*` says what would be done; `Plan.apply` does it, in a transaction
+for each shard on what was read."""
+
+import asyncio
+import ssl
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from timestone.address import parse_address
+from timestone_cluster.errors import ClusterError
+from timestone_cluster.etcd.client import Coordinator, KeyValue
+from timestone_cluster.etcd.keys import ClusterKeys, ClusterValue, NodeValue
+from timestone_cluster.etcd.registry import below, cluster_of
+from timestone_cluster.node.wire import Describe, Described, Hello, LogState, encoded, read_message
+from timestone_cluster.shard_record import MOST_GENERATION, ShardRecord, Unclean, node_of
+
+_ASK_S = 10.0
+_GENERATIONS_AHEAD = 1000
+"""So far above the highest known generation a repaired record is: a node that did not answer may know of a few more."""
+
+
+class Report(NamedTuple):
+    """What a registered node has of a shard."""
+
+    node: str
+    name: str
+    run: int
+    logs: tuple[LogState, ...]
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether it may lead."""
+        return not any(log.is_damaged for log in self.logs)
+
+    def has(self, other: "Report") -> bool:
+        """Return whether it has, of each log, at least what the other one has: a later generation, or as much of the
+        same one."""
+        own = {log.name: (log.last_generation, log.end) for log in self.logs}
+        return all(own.get(log.name, (0, 0)) >= (log.last_generation, log.end) for log in other.logs)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A change of one shard that an operator may want."""
+
+    shard: int
+    reports: tuple[Report, ...]
+    chosen: Report
+    record: ShardRecord
+    revision: int
+    """Of the record that it replaces; 0 for none."""
+
+    async def apply(self, etcd: Coordinator, keys: ClusterKeys) -> bool:
+        """Put the record, and return whether it took place: not if the shard has changed, or the chosen node was
+        started again. Raises EtcdUnavailable."""
+        present = keys.node(self.chosen.node), self.chosen.run
+        key = keys.shard(self.shard)
+        return (await etcd.put(key, self.record.encode(), revision=self.revision, present=present)).is_done
+
+
+async def plan_recovery(
+    etcd: Coordinator, keys: ClusterKeys, shard: int, *, node: str | None, context: ssl.SSLContext | None
+) -> Plan:
+    """Plan an election of a replica that is not in sync, or the only one in sync that is left. node: its name or id;
+    the one with the most by default. Raises ValueError where nothing is to be recovered, WrongCluster,
+    UndecodableValue, UndecodableShardRecord, EtcdUnavailable."""
+    picture = await _picture(etcd, keys, context)
+    record, revision = picture.record(shard)
+    if record is None:
+        raise ValueError(
+            f"invalid shard {shard}: it has no record in etcd; see `timestone cluster repair-metadata`"
+        )
+    runs = {node: pair.created for node, pair in picture.nodes.items()}
+    if record.leader is not None and runs.get(node_of(record.leader)) == record.run:
+        raise ValueError(f"invalid shard {shard}: it has a leader, {node_of(record.leader)}")
+    reports = [one for one in picture.of_shard(shard) if one.node in record.replicas]
+    if fit := [one.name for one in reports if one.is_whole and one.node in map(node_of, record.isr)]:
+        raise ValueError(f"invalid shard {shard}: {fit[0]} is in sync and will lead by itself")
+    wanted = [one for one in reports if node in (None, one.node, one.name)]
+    chosen = _best(wanted)
+    if chosen is None:
+        raise ValueError(f"invalid shard {shard}: no replica of it that may lead is registered")
+    lost = tuple(Unclean(record.generation + 1, log.name, log.end) for log in chosen.logs)
+    found = record.recovered(chosen.node, chosen.run, lost)
+    if found is None:
+        raise ValueError(f"invalid shard {shard}: {chosen.name} has no log of it")
+    return Plan(shard, tuple(reports), chosen, found, revision)
+
+
+async def plan_repair(
+    etcd: Coordinator, keys: ClusterKeys, *, context: ssl.SSLContext | None
+) -> tuple[list[Plan], list[str]]:
+    """Plan new records for the shards whose record in etcd is gone, or older than what the nodes have. Also returns why
+    some of them cannot be repaired yet. Raises as `plan_recovery`."""
+    picture = await _picture(etcd, keys, context)
+    cluster, plans, refused = picture.cluster, list[Plan](), list[str]()
+    for number in range(cluster.shards):
+        reports = picture.of_shard(number)
+        record, revision = picture.record(number)
+        known = max((log.generation for one in reports for log in one.logs), default=0)
+        is_gone = record is None and keys.placed(number) in picture.pairs
+        if not is_gone and (record is None or record.generation >= known):
+            continue
+        # As many as meet each set of in-sync replicas that there can have been.
+        needed = cluster.replicas - cluster.min_isr + 1
+        chosen = _best(reports)
+        if chosen is None or len(reports) < needed:
+            refused.append(f"shard {number}: {len(reports)} of its replicas answer, {needed} have to")
+            continue
+        nodes = [
+            chosen.node,
+            *(one.node for one in reports),
+            *(record.replicas if record is not None else ()),
+        ]
+        generation = max(known, record.generation if record is not None else 0) + _GENERATIONS_AHEAD
+        made = ShardRecord(
+            min(generation, MOST_GENERATION),
+            None,
+            0,
+            frozenset([chosen.node]),
+            tuple(dict.fromkeys(nodes))[: cluster.replicas],
+            unclean=record.unclean if record is not None else (),
+        )
+        plans.append(Plan(number, tuple(reports), chosen, made, revision))
+    return plans, refused
+
+
+def _best(reports: Sequence[Report]) -> Report | None:
+    """Return the report that has all that the others have; None if none is whole and has it. One that is in sync before
+    others: a leader may still commit, and all in sync have that as well."""
+    found = [one for one in reports if one.is_whole and all(one.has(other) for other in reports)]
+    return max(found, key=lambda one: all(log.is_in_sync for log in one.logs), default=None)
+
+
+@dataclass(frozen=True)
+class _Picture:
+    """What etcd has, and what the nodes say."""
+
+    keys: ClusterKeys
+    cluster: ClusterValue
+    pairs: Mapping[str, KeyValue]
+    nodes: Mapping[str, KeyValue]
+    told: Mapping[str, Described]
+
+    def record(self, shard: int) -> tuple[ShardRecord | None, int]:
+        pair = self.pairs.get(self.keys.shard(shard))
+        return (None, 0) if pair is None else (ShardRecord.decode(pair.value), pair.revision)
+
+    def of_shard(self, shard: int) -> list[Report]:
+        reports = []
+        for node, described in sorted(self.told.items()):
+            logs = tuple(log for log in described.logs if log.shard == shard)
+            if logs:
+                pair = self.nodes[node]
+                reports.append(Report(node, NodeValue.decode(pair.value).name, pair.created, logs))
+        return reports
+
+
+async def _picture(etcd: Coordinator, keys: ClusterKeys, context: ssl.SSLContext | None) -> _Picture:
+    pairs = (await etcd.read(keys.prefix)).pairs
+    cluster = cluster_of(pairs, keys)
+    nodes = below(pairs, keys.node(""))
+    asked = [_asked(cluster.id, NodeValue.decode(pair.value), context) for pair in nodes.values()]
+    answers = await asyncio.gather(*asked)
+    told = {node: found for node, found in zip(nodes, answers, strict=True) if found is not None}
+    return _Picture(keys, cluster, pairs, nodes, told)
+
+
+async def _asked(cluster: str, value: NodeValue, context: ssl.SSLContext | None) -> Described | None:
+    """Return what a node has; None if it does not answer."""
+    host, port = parse_address(value.peer, setting="peer")
+    try:
+        async with asyncio.timeout(_ASK_S):
+            reader, writer = await asyncio.open_connection(host, port, ssl=context)
+            try:
+                writer.writelines([*encoded(Hello(cluster, "")), *encoded(Describe(0))])
+                _, answer = await read_message(reader)
+            finally:
+                writer.transport.abort()
+    except (OSError, TimeoutError, asyncio.IncompleteReadError, ClusterError):
+        return None
+    return answer if isinstance(answer, Described) else None

@@ -1,0 +1,123 @@
+"""Shards that get a leader again by command, with nodes as processes and a real etcd."""
+
+import asyncio
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.cli import processes
+from tests.cluster.node.test_node import KEYS, LOG, NEVER_S, Harness, cluster
+from tests.cluster.node_processes import NodeProcess, held
+from timestone_cluster.moving import replace_node
+from timestone_cluster.node.client import ClusterClient
+from timestone_cluster.node.wire import LogState
+from timestone_cluster.recovery import Report, _best
+from timestone_cluster.shard_record import ShardRecord
+
+
+def report(name: str, *logs: tuple[int, int], is_damaged: bool = False, is_in_sync: bool = False) -> Report:
+    """Return what a node has: last generation and end of each log."""
+    states = [
+        LogState(0, f"log{number}", 0, end, 0, generation, generation, is_damaged, is_in_sync)
+        for number, (generation, end) in enumerate(logs)
+    ]
+    return Report(name, name, 1, tuple(states))
+
+
+def test_replica_is_chosen_that_has_all_the_others_have_of_each_log() -> None:
+    a, b, c = report("a", (3, 10), (3, 5)), report("b", (4, 8), (3, 5)), report("c", (2, 90), (3, 5))
+    assert _best([a, b, c]) == b
+    assert _best([a, c]) == a
+    assert _best([report("a", (3, 10), (3, 5)), report("b", (3, 9), (3, 6))]) is None
+    assert _best([a, report("b", (4, 8), (3, 5), is_damaged=True)]) is None
+    assert _best([]) is None
+    assert _best([report("d", (3, 10), (3, 5)), report("e", (3, 10), (3, 5), is_in_sync=True)]).name == "e"  # type: ignore[union-attr]
+
+
+@pytest.mark.slow
+def test_shard_leads_again_by_command_when_its_in_sync_replicas_or_its_record_are_lost(
+    tmp_path: Path,
+) -> None:
+    async def run() -> None:
+        async with cluster(tmp_path) as harness:
+            await lose_the_in_sync_replicas(harness, tmp_path)
+            await lose_the_record(harness)
+
+    asyncio.run(run())
+
+
+async def command(harness: Harness, *words: str, expect: int = 0) -> str:
+    """Run `timestone cluster` on the cluster of a harness, and return what it prints."""
+    name, *more = words
+    url = f"etcd://127.0.0.1:{harness.server.port}/{KEYS.name}"
+    done = await asyncio.to_thread(processes.timestone, "cluster", name, url, *more)
+    assert done.returncode == expect, done
+    return done.stdout + done.stderr
+
+
+async def append(harness: Harness, payload: bytes) -> int:
+    client = ClusterClient(harness.etcd, KEYS)
+    try:
+        return await client.append_again(LOG, [payload], timeout_s=NEVER_S)
+    finally:
+        await client.close()
+
+
+async def lose_the_in_sync_replicas(harness: Harness, folder: Path) -> None:
+    """The third node lacks the second record, and leads after the two that have it are lost."""
+    await harness.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
+    assert "it has a leader" in await command(harness, "recover", "--shard", "0", expect=64)
+    assert await append(harness, b"first") == 0
+    leader = await harness.leader()
+    left = next(node for node in harness.nodes if node is not leader)
+    left.kill()
+    assert await append(harness, b"lost") == 1  # after the dead one was dismissed
+    lost = [node for node in harness.nodes if node is not left]
+    ids = [node.node_id() for node in lost]
+    for node in lost:
+        node.kill()
+        shutil.rmtree(node.folder)
+    left.start()
+    spares = [NodeProcess(harness.server, folder / name, name) for name in "de"]
+    for node in spares:
+        node.start()
+    harness.nodes[:] = [left, *spares]
+    await harness.until_registered(left.name, "d", "e")
+    await harness.until(lambda shard: not shard.is_led)
+    shown = await command(harness, "recover", "--shard", "0")
+    assert f"records of {LOG} from offset 1 on are given up" in shown
+    assert "nothing was changed" in shown
+    assert not (await harness.shard()).is_led
+    await command(harness, "recover", "--shard", "0", "--node", left.name, "--yes")
+    await harness.until(lambda shard: shard.is_led and shard.leader == left.node_id())
+    for old, new in zip(ids, "de", strict=True):
+        await replace_node(harness.etcd, KEYS, old, new, timeout_s=NEVER_S, progress=lambda line: None)
+    assert await append(harness, b"second") == 1
+    shard = await harness.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
+    assert [(one.log, one.offset) for one in shard.unclean] == [(LOG, 1)]
+    assert "began by command" in await command(harness, "status")
+
+
+async def lose_the_record(harness: Harness) -> None:
+    """The record in etcd is removed, then an old one is there; both are made again from what the nodes have."""
+    assert "nothing to repair" in await command(harness, "repair-metadata")
+    key = KEYS.shard(0)
+    pair = (await harness.etcd.read(key)).pairs[key]
+    record = ShardRecord.decode(pair.value)
+    old = ShardRecord.first(tuple(node.node_id() for node in harness.nodes))
+    for generation, value in ((record.generation, None), (record.generation + 1000, old.encode())):
+        await harness.etcd.delete(key)
+        if value is not None:
+            await harness.etcd.put(key, value, revision=0)
+        assert "would lead next" in await command(harness, "repair-metadata")
+        await command(harness, "repair-metadata", "--yes")
+        await harness.until(lambda shard, least=generation + 1000: shard.is_led and shard.generation > least)  # type: ignore[misc]
+        await append(harness, b"third")
+    await harness.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
+    last = await append(harness, b"last")
+    for node in harness.nodes:
+        node.stop()
+    one, *others = [[found.payload for found in held(node.folder / f"{LOG}-0")] for node in harness.nodes]
+    assert all(other == one for other in others)
+    assert (one[:2], one[last]) == ([b"first", b"second"], b"last")
