@@ -109,11 +109,6 @@ class Server:
         """Return its process id."""
         return self._running.process.pid
 
-    def stop(self) -> None:
-        """Stop it as a service manager does."""
-        self._running.process.terminate()
-        assert self._running.process.wait(60) == 0
-
     def kill(self) -> None:
         """End it without a chance to write anything."""
         self._running.process.kill()

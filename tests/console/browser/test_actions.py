@@ -88,7 +88,7 @@ def test_dialog_keeps_the_focus_and_gives_it_back(
         found = axe_module.Axe().run(page).response["violations"]
         assert not found, [(one["id"], one["nodes"][0]["html"][:200]) for one in found]
         page.set_viewport_size({"width": 320, "height": 700})
-        assert page.evaluate("document.querySelector('dialog').scrollWidth") <= 320
+        until(page, "document.querySelector('dialog').scrollWidth <= 320")
         page.set_viewport_size({"width": 1440, "height": 900})
         for _ in range(8):
             page.keyboard.press("Tab")
@@ -98,7 +98,7 @@ def test_dialog_keeps_the_focus_and_gives_it_back(
             )
         page.keyboard.press("Escape")
         dialog.wait_for(state="detached")
-        assert page.evaluate("document.activeElement.textContent").startswith(DIALOGS[name][1])
+        until(page, f"document.activeElement.textContent.startsWith('{DIALOGS[name][1]}')")
 
 
 def confirmed(dialog: Any, name: str = "") -> None:

@@ -205,6 +205,7 @@ def test_values_with_hostile_json_are_bounded(attacked: tuple[Server, Browsing])
             button.click()
         until(page, "!!document.querySelector('main .value')")
     page = look.open("/topic?topic=json/proto")
+    until(page, "document.querySelectorAll('.json .key').length === 5")
     assert page.locator(".json .key").all_inner_texts() == ["__proto__", "polluted", "constructor", "a", "a"]
     assert "1e300" in page.locator(".json").inner_text()
 

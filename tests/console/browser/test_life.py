@@ -17,6 +17,7 @@ from tests.support.browser import Browsing, Console, Server, browsing, publish_a
 from tests.support.paho_client import PahoClient
 from tests.support.waiting import wait_for
 from timestone.config import LogConfig
+from timestone.repair.inspection import inspect_store
 from timestone.view import view_store
 
 WORDS = (
@@ -52,13 +53,13 @@ def test_page_goes_on_when_the_server_restarts(tmp_path: Path, browser: Any) -> 
                 assert rows(page) == ["7", "6", "5", "4", "3"]
 
 
-def test_history_stays_when_no_server_runs(tmp_path: Path, browser: Any) -> None:
+def test_history_stays_when_the_server_was_killed(tmp_path: Path, browser: Any) -> None:
     store = tmp_path / "data"
     with Server(store) as server:
         publish_all(server.address, [("a/b", value(n)) for n in range(100)])
         with view_store(store) as view:
             wait_for(lambda: view.log("timestone.metrics").refresh() > 3)
-        server.stop()
+        server.kill()
     with Console(store) as console, browsing(browser, console) as look:
         look.faults.allow("status 503", "status of 503")
         page = look.open("/")
@@ -69,7 +70,10 @@ def test_history_stays_when_no_server_runs(tmp_path: Path, browser: Any) -> None
         page = look.open("/alerts?view=events")
         page.get_by_text("100 publishes in").wait_for()
         page = look.open("/log?log=mqtt")
-        assert page.locator(".map a").count() == 1
+        until(page, "document.querySelectorAll('.map a').length === 1")
+        (segment,) = inspect_store(store, log="mqtt-0").logs[0].segments
+        assert segment.state == "unclosed"
+        page.get_by_text("not closed: its owner was killed").first.wait_for()
 
 
 def test_page_says_that_the_console_has_ended(tmp_path: Path, browser: Any) -> None:

@@ -159,7 +159,7 @@ def test_topic_is_found_among_many(forest: Browsing) -> None:
     page.get_by_text(f"{TOPICS:,} topics").wait_for()
     page.get_by_role("button", name="Levels below plant").click()
     page.get_by_role("button", name="Levels below hall-0").wait_for()
-    assert page.locator(".tree-row", has_text="hall-0").locator(".badge").inner_text() == f"{TOPICS // 10:,}"
+    page.locator(".tree-row", has_text="hall-0").locator(".badge", has_text=f"{TOPICS // 10:,}").wait_for()
     page.keyboard.press("/")
     page.keyboard.type("plant/+/line-7/#")
 
@@ -191,14 +191,14 @@ def test_names_and_values_at_their_limits_are_shown(forest: Browsing) -> None:
     page = forest.open("/records?log=large&from=0&order=oldest&at=0")
     page.get_by_text("Only the beginning is shown.").wait_for()
     detail = page.get_by_role("complementary")
-    assert detail.locator("dt", has_text="h59").count() == 1
+    detail.locator("dt", has_text="h59").wait_for()
     assert detail.locator("dd a").first.inner_text() == DEEP
     for width in (360, 1440):
         page.set_viewport_size({"width": width, "height": 900})
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        until(page, f"document.documentElement.scrollWidth <= {width}")
     page = forest.open(f"/topic?log=large&topic={LONG}")
-    assert page.evaluate("document.documentElement.scrollWidth") <= 1440
     page.locator("main .value", has_text="small").first.wait_for()
+    until(page, "document.documentElement.scrollWidth <= 1440")
 
 
 def test_each_of_many_logs_and_segments_is_found(forest: Browsing) -> None:
