@@ -10,6 +10,7 @@ from ..config import Role
 from .csv_table import NEXT_HEADER
 from .route import FORMAT, FORMATS, PREFIX, Route
 
+CURSOR = "`next` of the page before"
 _REF = "#/components/schemas/{name}"
 _PROBLEMS = {
     "400": "invalid parameters",
@@ -81,13 +82,36 @@ def _operation(route: Route, query: Any, reply: Any, components: dict[str, Any])
         content = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
     if route.rows:
         content["text/csv"] = {"schema": {"type": "string"}}
+    ok: dict[str, Any] = {"description": "the result", "content": content}
+    if links := _links(found):
+        ok["links"] = links
     problem = {"application/problem+json": {"schema": {"$ref": _REF.format(name="Problem")}}}
     found["responses"] = {
-        "200": {"description": "the result", "content": content},
+        "200": ok,
         **{status: {"description": text, "content": problem} for status, text in _PROBLEMS.items()},
         "default": {"description": "another problem", "content": problem},
     }
     return found
+
+
+def _links(operation: dict[str, Any]) -> dict[str, Any]:
+    """Return the link to the following page, if the operation takes the cursor `next` of a reply."""
+    parameters = operation.get("parameters", [])
+    if not any(one.get("description") == CURSOR for one in parameters):
+        return {}
+    return {
+        "next": {
+            "operationId": operation["operationId"],
+            "description": "the following page, unless next is null",
+            "parameters": {
+                one["name"]: "$response.body#/next"
+                if one.get("description") == CURSOR
+                else f"$request.{one['in']}.{one['name']}"
+                for one in parameters
+                if one["required"] or one.get("description") == CURSOR
+            },
+        }
+    }
 
 
 def _parameters(route: Route, schema: dict[str, Any]) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from tests.support.console_client import Console, write_samples
 from tests.support.control_server import controlled_server
-from tests.support.stores import fill
+from tests.support.stores import LOG, fill
 from timestone_console.api.openapi import openapi_document
 from timestone_console.api.routes import ROUTES
 from timestone_console.http import gate
@@ -56,3 +56,32 @@ def test_call_answers_as_documented(case: schemathesis.Case[Any], console: Conso
     if response.status_code not in (413, 414):  # too large
         # Parameters may exclude each other, and a cursor is only one that the API gave: a schema cannot say that.
         case.validate_response(response, excluded_checks=[positive_data_acceptance])
+
+
+def test_links_of_the_document_lead_through_all_pages_of_a_list(console: Console) -> None:
+    known = {
+        "log": LOG,
+        "partition": 0,
+        "filter": "#",
+        "id": "anna",
+        "topic": "devices/1/state",
+        "under": "devices",
+    }
+    lengths = {}
+    for path, methods in DOCUMENT["paths"].items():
+        for operation in methods.values():
+            link = operation["responses"]["200"].get("links", {}).get("next")
+            if link is None or "pipeline" in path:  # there is none
+                continue
+            assert link["operationId"] == operation["operationId"]
+            (cursor,) = (name for name, value in link["parameters"].items() if "$response" in value)
+            names = {one["name"] for one in operation["parameters"] if one["in"] == "query"}
+            asked = {name: value for name, value in {**known, "limit": 1}.items() if name in names}
+            in_path = path.removeprefix("/api/v1/").format(**known)
+            pages = [console.get(in_path, **asked)]
+            while (after := pages[-1]["next"]) is not None and len(pages) < 5:
+                pages.append(console.get(in_path, **asked, **{cursor: after}))
+            assert len({json.dumps(one, sort_keys=True) for one in pages}) == len(pages), path
+            lengths[operation["operationId"]] = len(pages)
+    assert len(lengths) >= 8, lengths
+    assert lengths["logs"] > 1 and lengths["topics"] > 1, lengths
