@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Self
+from typing import NamedTuple, Self
 
 from ..errors import BenchmarkError
 from .pages import SHELL, STREAM, Ask, linked
@@ -32,9 +32,9 @@ class Browser:
         head = sum(len(name) + len(value) + 4 for name, value in reply.getheaders())
         return content, len(content) + head
 
-    def stream(self) -> http.client.HTTPResponse:
-        """Return the stream of figures, to read line by line; the connection serves nothing else then."""
-        self._connection.request("GET", STREAM)
+    def stream(self, path: str = STREAM) -> http.client.HTTPResponse:
+        """Return a stream, to read line by line; the connection serves nothing else then."""
+        self._connection.request("GET", path)
         return self._connection.getresponse()
 
     def close(self) -> None:
@@ -55,17 +55,23 @@ def page_bytes(browser: Browser, module: str, asks: Sequence[Ask]) -> int:
     return sum(sizes.values()) + sum(browser.get(one.path)[1] for one in (*SHELL, *asks))
 
 
+class Visit(NamedTuple):
+    """Pages that a browser has open: their calls, and what its stream is of."""
+
+    asks: Sequence[Ask]
+    stream: str = STREAM
+
+
 class Visitors:
     """Browsers that have pages open while the block runs: each a thread that asks, and one that reads its stream."""
 
-    def __init__(self, address: str, count: int, asks: Sequence[Ask]) -> None:
+    def __init__(self, address: str, visits: Sequence[Visit]) -> None:
         self._address = address
-        self._asks = [*SHELL, *asks]
         self._ended = threading.Event()
         self._threads = [
-            threading.Thread(target=self._kept, args=(run,))
+            threading.Thread(target=self._kept, args=(run, visit))
             for run in (self._ask, self._read)
-            for _ in range(count)
+            for visit in visits
         ]
         self._failures: list[BaseException] = []
 
@@ -82,26 +88,27 @@ class Visitors:
         if self._failures and error[0] is None:
             raise BenchmarkError(f"a browser failed: {self._failures[0]}")
 
-    def _kept(self, run: Callable[[Browser], None]) -> None:
+    def _kept(self, run: Callable[[Browser, Visit], None], visit: Visit) -> None:
         browser = Browser(self._address)
         try:
-            run(browser)
+            run(browser, visit)
         except (BenchmarkError, OSError, http.client.HTTPException) as error:
             self._failures.append(error)
         finally:
             with suppress(OSError):
                 browser.close()
 
-    def _ask(self, browser: Browser) -> None:
-        due = [(0.0, number) for number in range(len(self._asks))]
+    def _ask(self, browser: Browser, visit: Visit) -> None:
+        asks = [*SHELL, *visit.asks]
+        due = [(0.0, number) for number in range(len(asks))]
         while True:
             due_s, number = due[0]
             if self._ended.wait(max(0.0, due_s - time.monotonic())):
                 return
-            browser.get(self._asks[number].path)
-            heapq.heapreplace(due, (time.monotonic() + self._asks[number].every_s, number))
+            browser.get(asks[number].path)
+            heapq.heapreplace(due, (time.monotonic() + asks[number].every_s, number))
 
-    def _read(self, browser: Browser) -> None:
-        reply = browser.stream()
+    def _read(self, browser: Browser, visit: Visit) -> None:
+        reply = browser.stream(visit.stream)
         while not self._ended.is_set():
             reply.readline()  # there are some each second

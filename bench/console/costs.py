@@ -14,8 +14,8 @@ from ..measurement import Spread
 from ..mqtt.scenario import Scenario, run_at_once
 from ..mqtt.target import Target
 from ..options import Progress
-from .browsing import Browser, Visitors
-from .pages import pages
+from .browsing import Browser, Visit, Visitors
+from .pages import BESIDE, STREAM, TAIL, pages
 from .processes import Served, console_process, served
 
 _RESAMPLES = 2000
@@ -28,8 +28,8 @@ class Mode(NamedTuple):
     """A server and the browsers on its console."""
 
     options: tuple[str, ...]
-    browsers: int = 0
-    """Each has the pages overview and clients open."""
+    browsers: tuple[tuple[str, ...], ...] = ()
+    """The pages that each has open."""
 
 
 _CONSOLE = ("--console", "127.0.0.1:0")
@@ -38,17 +38,22 @@ MODES: Mapping[str, Mode] = {
     "figures": Mode(("--console", "none")),
     "traces": Mode(("--console", "none", "--mqtt-traces-per-s", "1")),
     "console": Mode(_CONSOLE),
-    "1 browser": Mode(_CONSOLE, 1),
-    "10 browsers": Mode(_CONSOLE, 10),
+    "1 browser": Mode(_CONSOLE, (("overview", "clients"),)),
+    "console again": Mode(_CONSOLE),
+    "5 browsers": Mode(
+        _CONSOLE, (("overview",), ("clients",), ("topics", "topics, searched"), ("live tail",), ("csv",))
+    ),
 }
 """Each has a server of its own. `console`: its process runs, no browser is open."""
 PLAN: Mapping[str, Sequence[Sequence[str]]] = {
-    "steady": (("off", "figures"), ("console", "1 browser", "10 browsers")),
+    "steady": (("off", "figures"), ("console", "1 browser"), ("console again", "5 browsers")),
     "full speed": (("off",), ("figures",), ("traces",)),
 }
 """The modes of each load. Groups run in turn; the servers of a group have the load at the same moment, so that other
 work on the machine, that of the browsers too, and its pace are the same for all: what is compared is little beside."""
 LOADS = tuple(PLAN)
+_TIMES = {"steady": 1, "full speed": 8}
+"""Runs of a load in each turn: one at full speed is short."""
 
 
 class Estimate(NamedTuple):
@@ -142,13 +147,14 @@ def measure_costs(directory: Path, loads: Mapping[str, Scenario], repeat: int, p
     with _servers(directory, {mode for modes in runs.values() for mode in modes}) as servers:
         for turn in range(repeat + 1):
             for load, scenario in loads.items():
-                first = turn % len(PLAN[load])
-                for group in (*PLAN[load][first:], *PLAN[load][:first]):
-                    progress(f"{load}, {' and '.join(group)}: turn {turn} of {repeat}")
-                    found = _run(scenario, group, servers)
-                    if turn:  # the first one warms
-                        for mode, run in found.items():
-                            runs[load][mode].append(run)
+                for time in range(_TIMES[load] if turn else 1):
+                    first = (turn + time) % len(PLAN[load])
+                    for group in (*PLAN[load][first:], *PLAN[load][:first]):
+                        progress(f"{load}, {' and '.join(group)}: turn {turn} of {repeat}")
+                        found = _run(scenario, group, servers)
+                        if turn:  # the first one warms
+                            for mode, run in found.items():
+                                runs[load][mode].append(run)
     return Costs(runs)
 
 
@@ -172,9 +178,15 @@ def _run(scenario: Scenario, group: Sequence[str], servers: Mapping[str, Served]
                 browser.get("/")  # starts the process, if it does not run
                 browser.close()
                 consoles[mode] = console_process(servers[mode].target)
-                found = pages(time_ns() // 1000)
-                asks = [*found["overview"], *found["clients"]]
-                stack.enter_context(Visitors(address, MODES[mode].browsers, asks))
+                found = pages(time_ns() // 1000) | BESIDE
+                visits = [
+                    Visit(
+                        [ask for page in opened for ask in found[page]],
+                        TAIL if "live tail" in opened else STREAM,
+                    )
+                    for opened in MODES[mode].browsers
+                ]
+                stack.enter_context(Visitors(address, visits))
         began_s, used_s = monotonic(), {mode: console.cpu_s() or 0.0 for mode, console in consoles.items()}
         outcomes = run_at_once(scenario, [servers[mode].target for mode in group], _WINDOW_S)
         passed_s = monotonic() - began_s

@@ -68,9 +68,12 @@ def pages(now_us: int) -> dict[str, tuple[Ask, ...]]:
     }
 
 
+BESIDE = {"live tail": (), "csv": (Ask(call("clients", ("limit", 500), ("format", "csv")), 2),)}
+"""What a browser may do that is not a page."""
 SHELL = (Ask(call("me"), 60), Ask(call("overview"), 5))
 """Calls of every page, beside its stream."""
 STREAM = call("stream")
+TAIL = call("stream", _LOG)
 
 
 def linked(path: str, text: str) -> set[str]:

@@ -6,7 +6,7 @@ from threading import Thread
 import pytest
 
 from tests.support.waiting import wait_for
-from timestone_bench.console.browsing import Browser, Visitors, page_bytes
+from timestone_bench.console.browsing import Browser, Visit, Visitors, page_bytes
 from timestone_bench.console.pages import SHELL, STREAM, Ask
 from timestone_bench.errors import BenchmarkError
 
@@ -65,10 +65,13 @@ def test_reply_that_is_an_error_ends_the_benchmark(address: str) -> None:
     with closing(Browser(address)) as browser, pytest.raises(BenchmarkError, match="answered /gone with 404"):
         browser.get("/gone")
     Handler.asked.clear()
-    with pytest.raises(BenchmarkError, match="a browser failed"), Visitors(address, 1, [Ask("/gone", 60)]):
+    with (
+        pytest.raises(BenchmarkError, match="a browser failed"),
+        Visitors(address, [Visit([Ask("/gone", 60)])]),
+    ):
         wait_for(lambda: "/gone" in Handler.asked)
 
 
 def test_visitors_ask_again_and_again_and_read_a_stream_each(address: str) -> None:
-    with Visitors(address, 2, [Ask("/call", 0.01)]):
+    with Visitors(address, [Visit([Ask("/call", 0.01)])] * 2):
         wait_for(lambda: Handler.asked.count("/call") > 5 and Handler.asked.count(STREAM) == 2)

@@ -46,7 +46,7 @@ def test_estimate_has_an_interval_that_is_as_wide_as_the_turns_differ() -> None:
 
 def test_each_mode_is_in_the_plan_and_compared_ones_are_in_the_same_load() -> None:
     assert {mode for groups in PLAN.values() for group in groups for mode in group} == set(MODES)
-    assert PLAN[STEADY] == (("off", "figures"), ("console", "1 browser", "10 browsers"))
+    assert PLAN[STEADY] == (("off", "figures"), ("console", "1 browser"), ("console again", "5 browsers"))
 
 
 def test_steady_load_has_a_message_each_ten_seconds_and_at_least_one_a_client() -> None:
