@@ -74,15 +74,20 @@ def logs(sources: Sources, session: Session, query: LogsQuery) -> Logs:
         after = _parsed(query.after)
         following = [one for one in names if one > after]
     page = following[: query.limit]
-    samples = sources.samples.last(2)
-    change = None
-    if len(samples) == 2 and samples[0].started_us == samples[1].started_us:
-        change = Change(*samples)
+    change = _last_change(sources)
     return Logs(
         logs=[log_row(sources, *one, change) for one in page],
         total=len(names),
         next=f"{page[-1][0]}/{page[-1][1]}" if len(page) < len(following) else None,
     )
+
+
+def _last_change(sources: Sources) -> Change | None:
+    """Return the change between the last two samples; None if there are none of one start of the server."""
+    samples = sources.samples.last(2)
+    if len(samples) < 2 or samples[0].started_us != samples[1].started_us:
+        return None
+    return Change(*samples)
 
 
 def _parsed(cursor: str) -> tuple[str, int]:
@@ -160,7 +165,7 @@ def log(sources: Sources, session: Session, query: LogQuery) -> OneLog:
     for segment in report.segments:
         states[segment.state] = states.get(segment.state, 0) + 1
     return OneLog(
-        row=log_row(sources, query.log, query.partition, None),
+        row=log_row(sources, query.log, query.partition, _last_change(sources)),
         id=f"{report.id:016x}",
         records=report.records,
         bytes=report.bytes,

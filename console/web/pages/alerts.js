@@ -11,7 +11,7 @@ import { Timeline } from './client.js';
 /** Words of a condition's name. @param {string} name */
 const words = (name) => name.replace('Timestone', '').replace(/(?<!^)([A-Z])/g, ' $1').toLowerCase().replace(/^./, (one) => one.toUpperCase());
 /** @param {number | null} value @param {string} unit */
-const figure = (value, unit) => (value === null ? '–' : unit === 'bytes' ? bytes(value) : unit === 'seconds' ? (value < 10 ? latency(value) : duration(value)) : `${count(value)} ${unit}`);
+const figure = (value, unit) => (value === null ? '–' : unit === 'bytes' ? (value % 1e9 === 0 ? `${value / 1e9} GB` : bytes(value)) : unit === 'seconds' ? (value < 10 ? latency(value) : duration(value)) : `${count(value)} ${unit}`);
 /** Markdown of one line as text: links become their words. @param {string} text */
 const plain = (text) => text.replace(/\[([^\]]*)\]\([^)]*\)/g, '$1').replaceAll('`', '');
 

@@ -25,7 +25,7 @@ export function sinceWhen(row) {
 /** Cell: when a reader will have caught up at the rate of the last ten minutes. @param {any} row */
 export function catchUp(row) {
   if (keepsUp(row)) return html`<span class="muted">–</span>`;
-  if (row.catch_up_s !== null) return html`<span class="num nowrap" title=${`at ${time(Date.now() * 1000 + row.catch_up_s * 1e6)}`}>in ${duration(row.catch_up_s)}</span>`;
+  if (row.catch_up_s !== null) return html`<span class="num" title=${`at ${time(Date.now() * 1000 + row.catch_up_s * 1e6)}`}>in ${duration(row.catch_up_s)}</span>`;
   if (row.trend_per_s === null) return html`<span class="muted">unknown yet</span>`;
   return row.trend_per_s > 0 ? html`<${State} kind="bad">falls behind<//>` : html`<${State} kind="warn">stands still<//>`;
 }

@@ -59,7 +59,7 @@ def test_call_answers_as_documented(case: schemathesis.Case[Any], console: Conso
 
 
 def test_links_of_the_document_lead_through_all_pages_of_a_list(console: Console) -> None:
-    known = {
+    known: dict[str, Any] = {
         "log": LOG,
         "partition": 0,
         "filter": "#",
@@ -76,7 +76,9 @@ def test_links_of_the_document_lead_through_all_pages_of_a_list(console: Console
             assert link["operationId"] == operation["operationId"]
             (cursor,) = (name for name, value in link["parameters"].items() if "$response" in value)
             names = {one["name"] for one in operation["parameters"] if one["in"] == "query"}
-            asked = {name: value for name, value in {**known, "limit": 1}.items() if name in names}
+            asked: dict[str, Any] = {
+                name: value for name, value in {**known, "limit": 1}.items() if name in names
+            }
             in_path = path.removeprefix("/api/v1/").format(**known)
             pages = [console.get(in_path, **asked)]
             while (after := pages[-1]["next"]) is not None and len(pages) < 5:

@@ -6,7 +6,11 @@ import pytest
 
 import timestone
 from tests.support.console_client import Console, write_samples
+from tests.support.mqtt_server import mqtt_server
+from tests.support.paho_client import PahoClient
 from tests.support.stores import LOG, fill
+from timestone_cli.server.collection import Collection
+from timestone_cli.server.figures import Figures
 
 
 def test_logs_are_paged_by_name_and_partition(tmp_path: Path) -> None:
@@ -28,6 +32,22 @@ def test_logs_are_paged_by_name_and_partition(tmp_path: Path) -> None:
         assert console.get("logs")["total"] == 26
         assert console.get("logs", text="log3")["total"] == 5
         console.get("logs", 400, after="nonsense")
+
+
+def test_log_has_the_rate_of_the_last_two_samples_in_its_row_and_on_its_own(tmp_path: Path) -> None:
+    with mqtt_server(tmp_path / "data") as server, PahoClient("writing") as writing:
+        figures = Figures(Collection(server.store, [server.front]), 3_600_000)
+        server.run(figures.start())
+        server.run(figures._sample())
+        writing.connect(server.address)
+        for _ in range(20):
+            writing.publish("t/1", b"x", 1)
+        server.run(figures._sample())
+        with Console(tmp_path / "data") as console:
+            (row,) = console.get("logs", text="mqtt")["logs"]
+            assert row["appended_per_s"] > 0
+            assert console.get("logs/mqtt")["row"]["appended_per_s"] == row["appended_per_s"]
+        server.run(figures.stop())
 
 
 def test_log_that_cannot_be_read_says_why_beside_the_others(tmp_path: Path) -> None:
