@@ -24,6 +24,7 @@ from .data_file import RECORD, DataFile
 from .errors import Busy, Conflict
 from .frames import LEAST_RECORDS, Frames, Step, below, in_silence, of_partition
 from .last_state import LastState
+from .newest import newest_of_files
 from .progress import Progress
 from .repetitions import KEY, MOMENT, REACHED, Search, keyed, repeated
 from .tables import KEPT, Table, Tables
@@ -134,10 +135,11 @@ class Batches:
         fresh = work.of(tables.clean)
         newest_us: int | None
         if batch.done(tables.clean):
-            clean = frames.read(tables.clean, state.of(tables.clean).files()).where(~batch.below)
+            states = clean = frames.read(tables.clean, state.of(tables.clean).files()).where(~batch.below)
             newest_us = clean.agg(f.max(f.unix_micros(message.time))).collect()[0][0]
         else:
             clean = frames.read(tables.clean, fresh)
+            states = frames.in_tasks(newest_of_files(message), tables.clean, fresh)
             newest_us = max((one.bounds[message.time][1] for one in fresh), default=None)
         progress = state.progress.advanced(
             batch.end,
@@ -152,22 +154,22 @@ class Batches:
         empty = newest_us is None
         if not empty and not batch.done(tables.late):
             self._late(frames, batch, clean, fresh, work)
-        self._commit(frames, batch, progress, None if empty else clean, work)
+        self._commit(frames, batch, progress, None if empty else states, work)
 
     def _commit(
-        self, frames: Frames, batch: _Batch, progress: Progress, clean: DataFrame | None, work: Work
+        self, frames: Frames, batch: _Batch, progress: Progress, states: DataFrame | None, work: Work
     ) -> None:
-        """Commit the files of `work` table by table; `clean` are the messages of the batch."""
+        """Commit the files of `work` table by table; `states` are messages of the batch, of each device the newest."""
         tables, state = self._tables, batch.state
         closed = {f"closed/{minutes}": at for minutes, at in progress.closed_us.items()}
         newest = {} if progress.newest_us is None else {"newest": progress.newest_us}
-        if clean is not None and not batch.done(tables.last):
-            self._last.write(frames, state.of(tables.last), clean, work)
+        if states is not None and not batch.done(tables.last):
+            self._last.write(frames, state.of(tables.last), states, work)
         try:
             for table in tables.all():
                 if table is tables.last:
-                    if clean is not None and not batch.done(table):
-                        self._last.commit(frames, state.of(table), clean, work, batch.marks)
+                    if states is not None and not batch.done(table):
+                        self._last.commit(frames, state.of(table), states, work, batch.marks)
                 elif table is tables.windows:
                     work.commit(state.of(table), {**batch.marks, **closed, **newest})
                 elif table is tables.progress:
@@ -223,7 +225,7 @@ class Batches:
         """Return those messages before the batch that have one of `keys`, and arrived late enough to be repeated."""
         tables, message = self._tables, self._config.message
         device, sequence = (message.fields[name] for name in message.keys)
-        found_columns = f"{KEY[0]} {device}, {KEY[1]} {sequence}, {MOMENT} bigint"
+        found = f"{KEY[0]} {device}, {KEY[1]} {sequence}, {MOMENT} bigint"
         first_us = pc.min(keys[MOMENT]).as_py()
         since_us = first_us - self._config.deduplicate.within_s * 1_000_000
         reached = None
@@ -239,7 +241,7 @@ class Batches:
         parts = []
         for start in range(0, keys.num_rows, _KEYS):
             search = Search(message.keys, keys.slice(start, _KEYS).select(KEY), since_us, first_us, reached)
-            parts.append(frames.find(sources, search.columns, search.of, found_columns))
+            parts.append(frames.find(search.of, sources, *search.columns, found=found))
         return pa.concat_tables(parts)
 
     def _undecided(self, frames: Frames, batch: _Batch) -> DataFrame:

@@ -133,25 +133,34 @@ class Frames:
             self._reader(table, *columns)(iter([paths])), _arrow_schema(_schema(table, *columns))
         )
 
+    def in_tasks(
+        self,
+        function: Callable[[Read, pa.Schema], Read],
+        table: Table,
+        files: Sequence[DataFile],
+        *columns: str,
+        found: str = "",
+    ) -> DataFrame:
+        """Return the rows that `function` makes, in tasks, of some columns of `files`, by default all. It gets what
+        reads them, and their schema. found: columns of the result, by default those of the table."""
+        schema = _schema(table, *columns)
+        read = function(self._reader(table, *columns), _arrow_schema(schema))
+        return self._paths(files).mapInArrow(read, found or schema)
+
     def find(
         self,
-        sources: Sequence[tuple[Table, Sequence[DataFile]]],
-        columns: Sequence[str],
         function: Callable[[Read, pa.Schema], Read],
+        sources: Sequence[tuple[Table, Sequence[DataFile]]],
+        *columns: str,
         found: str,
     ) -> pa.Table:
-        """Return the rows with the columns `found` that `function` finds, in tasks, among some columns that the files
-        of several tables share. It gets what reads them, and their schema."""
+        """Return the rows that `function` finds in tasks of one job, as `in_tasks`, in files of several tables."""
         parts = [
-            self._paths(files).mapInArrow(
-                function(self._reader(table, *columns), _arrow_schema(_schema(table, *columns))), found
-            )
-            for table, files in sources
-            if files
+            self.in_tasks(function, table, files, *columns, found=found) for table, files in sources if files
         ]
-        if not parts:
-            return _arrow_schema(_fields(found)).empty_table()
-        return reduce(DataFrame.union, parts).toArrow()
+        return (
+            reduce(DataFrame.union, parts).toArrow() if parts else _arrow_schema(_fields(found)).empty_table()
+        )
 
     def move(
         self,

@@ -16,14 +16,20 @@ from .errors import PipelineError
 from .warehouse import Warehouse
 
 
+def duckdb_module() -> Any:
+    """Return the module `duckdb`, imported at the first use: it is large, and other commands do without. Raises
+    PipelineError if it is missing."""
+    try:
+        return import_module("duckdb")
+    except ImportError:
+        raise PipelineError("DuckDB is missing: pip install '.[pipeline]' in a clone") from None
+
+
 @contextmanager
 def query(warehouse: Warehouse, sql: str) -> Iterator[pa.RecordBatchReader]:
     """Give the rows of a query over the tables, each under its name. Raises PipelineError if DuckDB is missing or
     refuses the query, TableFailed."""
-    try:
-        duckdb: Any = import_module("duckdb")  # here: it is large, and other commands do without
-    except ImportError:
-        raise PipelineError("a query needs duckdb: pip install '.[pipeline]' in a clone") from None
+    duckdb = duckdb_module()
     tables = warehouse.state().tables
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")

@@ -5,13 +5,12 @@ the new ones, of which few have any; `repeated` then compares the new ones with 
 which does so for a tenth of the time that Spark takes to bring equal keys together."""
 
 from dataclasses import dataclass
-from importlib import import_module
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from .data_file import RECORD, Batches, Read
+from .query import duckdb_module
 
 KEY = ("device", "sequence")
 """Names of the two keys here, the same for all names of fields."""
@@ -95,7 +94,7 @@ class Search:
             messages = (
                 one for rows in read(paths) for one in keyed(rows, self.names, *self._others).to_batches()
             )
-            with _database(threads=1) as database:  # a task has one core
+            with duckdb_module().connect(config={"threads": 1}) as database:  # a task has one core
                 database.register("messages", pa.RecordBatchReader.from_batches(form, messages))
                 database.register("keys", self.keys)
                 if self.reached is not None:
@@ -110,13 +109,8 @@ def repeated(fresh: pa.Table, seen: pa.Table, within_us: int) -> pa.Array:
     """Return the numbers of those rows of `fresh` (KEY, MOMENT, RECORD) that arrived at most `within_us` after one
     before with the same key, or as near to one of `seen` (KEY, MOMENT)."""
     numbers = pa.array(range(fresh.num_rows), pa.int64())
-    with _database() as database:
+    with duckdb_module().connect() as database:
         database.register("fresh", fresh.append_column("number", numbers))
         database.register("seen", seen)
         found = database.sql(_REPEATED.format(within_us=within_us)).to_arrow_table()
     return found["number"].combine_chunks()
-
-
-def _database(**settings: int) -> Any:
-    # Here, because it is large, and commands that start no Spark do without.
-    return import_module("duckdb").connect(config=settings)
