@@ -340,12 +340,13 @@ class ReplicatedLog(Log):
     def generations(self) -> tuple[GenerationRun, ...]:
         """Return the runs of the log. Reads the topic columns of segments that are not sealed. Raises OSError."""
         runs: list[GenerationRun] = []
-        names = self._replica_retention.names
-        for segment in self.segment_list.segments:
-            generation = (segment.epoch or 0) >> _GENERATION_SHIFT
-            if not runs or runs[-1].generation != generation:
-                runs.append(GenerationRun(generation, segment.base_offset, names))
-            names = max(names, names_in(segment))
+        with self.rewrites.lock:  # else retention could rename a file that is read here
+            names = self._replica_retention.names
+            for segment in self.segment_list.segments:
+                generation = (segment.epoch or 0) >> _GENERATION_SHIFT
+                if not runs or runs[-1].generation != generation:
+                    runs.append(GenerationRun(generation, segment.base_offset, names))
+                names = max(names, names_in(segment))
         return tuple(runs)
 
 

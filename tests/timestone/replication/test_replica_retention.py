@@ -4,9 +4,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from tests.support.workload import crash_config
 from tests.timestone.replication.replicas import leading, payloads, ship, submitted
-from timestone.replication.replicated_log import ReplicatedLog
+from timestone.replication import replicated_log
+from timestone.replication.names_used import names_in
+from timestone.replication.replicated_log import GenerationRun, ReplicatedLog
+from timestone.segment import Segment
 from timestone.store import Store
 
 
@@ -76,6 +81,22 @@ def test_topic_ids_continue_behind_those_of_deleted_records_when_the_store_is_op
         assert (log.names_count, log.generations()) == (0, ())
     with small(tmp_path) as store:
         assert (of(store).names_count, of(store).start_offset, of(store).written_offset) == (0, 50, 50)
+
+
+def test_generations_are_not_read_while_retention_deletes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with small(tmp_path) as store:
+        log = leading(store, 3)
+        seen: list[bool] = []
+
+        def noted(segment: Segment) -> int:
+            seen.append(log.rewrites.lock.locked())
+            return names_in(segment)
+
+        monkeypatch.setattr(replicated_log, "names_in", noted)
+        assert log.generations() == (GenerationRun(1, 0, 0),)
+        assert seen == [True]
 
 
 def test_log_continues_where_it_began_when_all_records_that_retention_has_left_are_cut(
