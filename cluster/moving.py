@@ -7,7 +7,7 @@ from contextlib import suppress
 from timestone_cluster.errors import EtcdUnavailable
 from timestone_cluster.etcd.client import Coordinator
 from timestone_cluster.etcd.keys import ClusterKeys
-from timestone_cluster.etcd.registry import cluster_of
+from timestone_cluster.etcd.registry import below, cluster_of
 from timestone_cluster.operations import ClusterStatus, NodeStatus, cluster_status
 from timestone_cluster.shard_record import ShardRecord, node_of
 
@@ -93,7 +93,8 @@ async def drain_node(
     drained = _id_of(found.nodes, node)
     if drained not in [one.id for one in found.nodes]:
         raise ValueError(f"invalid node {node}: expected a registered one")
-    await etcd.put(keys.draining(drained), b"")
+    name = next(one.name for one in found.nodes if one.id == drained)
+    await etcd.put(keys.draining(drained), name.encode())
     told = ""
     async with asyncio.timeout(timeout_s):
         while waits := _waits(found := await cluster_status(etcd, keys), drained):
@@ -105,9 +106,16 @@ async def drain_node(
 
 
 async def undrain_node(etcd: Coordinator, keys: ClusterKeys, node: str) -> None:
-    """Let a node lead again. Raises WrongCluster, UndecodableValue, EtcdUnavailable."""
-    found = await cluster_status(etcd, keys)
-    await etcd.delete(keys.draining(_id_of(found.nodes, node)))
+    """Let a node lead again, whether it runs yet or not. node: its id or name. Raises ValueError for one that is not
+    drained, WrongCluster, UndecodableValue, EtcdUnavailable."""
+    pairs = (await etcd.read(keys.prefix)).pairs
+    cluster_of(pairs, keys)
+    drained = below(pairs, keys.draining(""))
+    found = [one for one, pair in drained.items() if node in (one, pair.value.decode(errors="replace"))]
+    if not found:
+        raise ValueError(f"invalid node {node}: it is not drained")
+    for one in found:
+        await etcd.delete(keys.draining(one))
 
 
 def _waits(found: ClusterStatus, node: str) -> str:

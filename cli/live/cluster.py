@@ -111,7 +111,8 @@ Examples:
 The node hands over what it leads, without an append of unknown outcome, and
 leads nothing while another node may. The command ends once the node may be
 stopped: no shard loses its leader or its minimum of in-sync replicas by it.
-Then stop it, upgrade it, start it, and let it lead again with --undo.
+Then stop it, upgrade it, start it, and let it lead again with --undo, also
+before it runs again.
 """
 _RECOVER = """\
 Examples:
@@ -325,6 +326,7 @@ def drain(url: str, node: str, undo: bool, timeout_s: float, **access: Any) -> N
     moving = _module("moving")
     if undo:
         _with_etcd(url, access, lambda etcd, keys: moving.undrain_node(etcd, keys, node))
+        print_text(f"{node} may lead again")
         return
     try:
         _with_etcd(

@@ -57,6 +57,7 @@ def test_wrong_arguments_are_refused(server: EtcdServer) -> None:
     assert "expected one with a replica" in timestone("replace", url, "a", "b", expect=64).stderr
     assert "a replica of shard 0" in timestone("move", url, "0", "a", "b", expect=64).stderr
     assert "expected a registered one" in timestone("drain", url, "a", expect=64).stderr
+    assert "it is not drained" in timestone("drain", url, "a", "--undo", expect=64).stderr
 
 
 def test_etcd_that_does_not_answer_is_an_error_of_the_system() -> None:

@@ -315,6 +315,10 @@ def test_drained_node_leads_nothing_and_a_replica_that_retention_has_passed_begi
             assert first_offset(drained) > last
             await undrain_node(harness.etcd, KEYS, drained.name)
             assert not any(node.is_draining for node in (await cluster_status(harness.etcd, KEYS)).nodes)
+            await harness.etcd.put(KEYS.draining("0123456789abcdef"), b"gone")  # of a node that does not run
+            await undrain_node(harness.etcd, KEYS, "gone")
+            with pytest.raises(ValueError, match="invalid node gone: it is not drained"):
+                await undrain_node(harness.etcd, KEYS, "gone")
             ended.set()
             await writer
             client = ClusterClient(harness.etcd, KEYS)
