@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from logging import Logger
 from typing import Any, TypeVar
 
-from flight_front.errors import CallRefused, ClientGone, Code
+from flight_front.errors import CallRefused, ClientGone, Code, InvalidRequest
 from flight_front.settings import FlightSettings
 from timestone_access.access_file import log_rights, read_access_file
 from timestone_access.admission import Admission, AdmissionCounts
@@ -29,6 +29,8 @@ from timestone_access.token_bucket import TokenBucket
 _TOKENS_MAX = 10_000
 _USERS_MAX = 10_000
 _TICK_S = 0.1
+_PRODUCER_MOST = 180
+"""Characters of a producer's name: one that is stored also names the user."""
 _CODES = {
     Cause.BUSY: Code.RESOURCE_EXHAUSTED,
     Cause.UNAVAILABLE: Code.UNAVAILABLE,
@@ -89,6 +91,20 @@ class Call:
             await self.context.write(message)
         except Exception as error:
             raise ClientGone from error
+
+    @property
+    def owner(self) -> str:
+        """Return what stands for the user in stored names, so that no user reaches what another one has named."""
+        return hashlib.blake2b((self.identity.user or "").encode(), digest_size=8).hexdigest()
+
+    def producer(self, name: object) -> str:
+        """Return the name under which the numbers of a producer are stored. Each user that logs in has numbers of its
+        own, so that none can use up those of another one. Raises InvalidRequest."""
+        if not isinstance(name, str) or not 1 <= len(name) <= _PRODUCER_MOST or not name.isprintable():
+            raise InvalidRequest(
+                f"invalid producer: expected 1 to {_PRODUCER_MOST} printable characters, got {name!r:.200}"
+            )
+        return name if self.identity.user is None else f"{self.owner}-{name}"
 
     def check(self, right: Right, log: str) -> None:
         """Raise CallRefused unless the user has a right on a log."""

@@ -83,6 +83,7 @@ class Put:
         self._log = log
         self._store = store
         self._ack = _ack(query, settings.ack or store.config.ack)
+        self._producer = None if query.producer is None else call.producer(query.producer)
         self._budgets = (Budget(settings.client_submitted_bytes), total)
         self._held_bytes = 0
         self._answers: asyncio.Queue[tuple[int, int, asyncio.Future[Done]] | None] = asyncio.Queue()
@@ -121,10 +122,10 @@ class Put:
             self._held_bytes += size_bytes
             if self._query.stage is not None:
                 answer = await self._stage(data, schema, self._query.stage)
-            elif self._query.producer is None:
+            elif self._producer is None:
                 answer = await self._append(data, schema)
             else:
-                answer = await self._append_once(data, schema, self._query.producer, number)
+                answer = await self._append_once(data, schema, self._producer, number)
             self._answers.put_nowait((number, size_bytes, answer))
             number += 1
 
@@ -191,7 +192,7 @@ class Put:
             else:
                 answer |= {"first": found.start, "end": found.stop}
                 self._calls.counts.records_appended += len(found)
-            at_once = self._query.producer is None and self._query.stage is None
+            at_once = self._producer is None and self._query.stage is None
             answer["ack"] = (self._ack if at_once else Ack.SYNCED).value
             await self._call.write(encoded_put_result(json.dumps(answer).encode()))
 

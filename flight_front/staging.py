@@ -4,7 +4,6 @@ each number of a producer. A task of Spark stages, its driver posts (docs/format
 A client calls a part `GROUP/TOKEN`. Its file is in a folder that is named after the user, too, so that no user reaches
 the parts of another one."""
 
-import hashlib
 import re
 from typing import Any
 
@@ -51,7 +50,12 @@ def post(store: Store, call: Call, log: Log, values: dict[str, Any]) -> None:
     names = tuple(_path(call, each) for each in parts)
     wait_s = integer(values.get("wait_s", _WAIT_S), 0, _WAIT_MOST_S)
     posting = Posting(
-        log.name, log.partition, values["producer"], integer(values["number"]), names, remembered=True
+        log.name,
+        log.partition,
+        call.producer(values["producer"]),
+        integer(values["number"]),
+        names,
+        remembered=True,
     )
     try:
         _spool(store).post(posting, timeout_s=wait_s)
@@ -69,7 +73,7 @@ def discard(store: Store, call: Call, log: Log, values: dict[str, Any]) -> None:
     if "group" in values:
         spool.discard_group(_folder(call, values["group"]))
     if "producer" in values:
-        key = PostingId(log.name, log.partition, values["producer"], 0).key
+        key = PostingId(log.name, log.partition, call.producer(values["producer"]), 0).key
         store.documents.put_many(SPACE, {key: None})
 
 
@@ -91,8 +95,7 @@ def _folder(call: Call, group: object) -> str:
     """Return the folder of a user's group. Raises InvalidRequest."""
     if not isinstance(group, str) or not _GROUP.fullmatch(group):
         raise InvalidRequest(f"invalid group: expected {_GROUP.pattern}, got {group!r:.60}")
-    user = hashlib.blake2b((call.identity.user or "").encode(), digest_size=8).hexdigest()
-    return f"{user}-{group}"
+    return f"{call.owner}-{group}"
 
 
 def _path(call: Call, part: object) -> str:

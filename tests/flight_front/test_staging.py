@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.flight_server import batch, command, flight_server, options, put
 from tests.support.postings import frame
+from timestone.format.names import INBOX_SPACE
 from timestone_access.passwords.password_file import set_password
 
 REFUSED = (fl.FlightError, pa.ArrowException)
@@ -41,7 +42,7 @@ def test_parts_are_appended_together_once_for_each_number(tmp_path: Path) -> Non
         assert [record.payload for record in server.store.log("t")] == [b"a", b"b", b"c"]
         act(client, "discard", log="t", group="group-1", producer="p")
         assert inbox(tmp_path) == []
-        assert server.store.documents.items("inbox") == {}
+        assert server.store.documents.items(INBOX_SPACE) == {}
 
 
 def test_parts_that_are_not_posted_are_removed(tmp_path: Path) -> None:
@@ -81,7 +82,7 @@ def test_what_is_not_a_part_is_refused(tmp_path: Path) -> None:
         assert server.store.log("t").end_offset == 0
 
 
-def test_parts_belong_to_their_user_and_need_the_right_to_write(tmp_path: Path) -> None:
+def test_parts_and_numbers_belong_to_their_user_and_need_the_right_to_write(tmp_path: Path) -> None:
     rights = "user one\nlog write t\nuser two\nlog write t\nuser reader\nlog read t\n"
     (tmp_path / "acl").write_text(rights)
     for name in ("one", "two", "reader"):
@@ -101,4 +102,15 @@ def test_parts_belong_to_their_user_and_need_the_right_to_write(tmp_path: Path) 
             with pytest.raises(fl.FlightUnauthorizedError, match="no right to write log 't'"):
                 act(client, kind, reader, log="t", producer="p", number=1, parts=[])
         act(client, "post", one, log="t", producer="p", number=1, parts=[answer["part"]])
-        assert [record.payload for record in server.store.log("t")] == [b"a"]
+        # The same name and lower numbers of another user, for a posting and for a batch.
+        [answer] = put(client, command(log="t", stage="g"), part_of(b"b"), logged_in=two)
+        act(client, "post", two, log="t", producer="p", number=0, parts=[answer["part"]])
+        named, ninth, second = command(log="t", producer="q"), [{"number": 9}], [{"number": 2}]
+        assert put(client, named, batch([b"c"]), metadata=ninth, logged_in=one)[0]["first"] == 2
+        assert put(client, named, batch([b"d"]), metadata=second, logged_in=two)[0]["first"] == 3
+        act(client, "discard", two, log="t", producer="q")
+        assert put(client, named, batch([b"c"]), metadata=ninth, logged_in=one)[0]["duplicate"]
+        for wrong in ("", "x" * 181, "a\nb"):
+            with pytest.raises(REFUSED, match="invalid producer: expected 1 to 180 printable characters"):
+                put(client, command(log="t", producer=wrong), batch([b"e"]), metadata=ninth, logged_in=one)
+        assert [record.payload for record in server.store.log("t")] == [b"a", b"b", b"c", b"d"]
