@@ -1,7 +1,7 @@
 """Client of the server: calls that are tried again while the server is being restarted."""
 
-import time
 from collections.abc import Callable, Iterator
+from time import sleep
 from typing import Any, Self, TypeVar
 
 import pyarrow as pa
@@ -102,7 +102,7 @@ class FlightClient:
         if not isinstance(error, _AWAY) or failures > _RETRIES:
             kind = DataLoss if "out of range" in text or "continue at" in text else ServerUnavailable
             raise kind(f"Flight server {self._server.address}: {text}") from None
-        time.sleep(min(0.2 * 2**failures, 5.0))
+        sleep(min(0.2 * 2**failures, 5.0))
 
 
 def _login(client: Any, user: str, password: str) -> tuple[bytes, bytes]:

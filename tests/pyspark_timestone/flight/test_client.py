@@ -22,7 +22,8 @@ def logs(server: FlightServer) -> int:
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Return the pauses between tries, which are not waited for."""
     found: list[float] = []
-    monkeypatch.setattr("pyspark_timestone.flight.client.time.sleep", found.append)
+    # Not that of the module `time`: other threads of this process sleep, too.
+    monkeypatch.setattr("pyspark_timestone.flight.client.sleep", found.append)
     return found
 
 
