@@ -1,15 +1,37 @@
-"""Bare Flight server, run as a process: serves one batch from memory again and again, and drops what it is sent.
+"""Bare Flight servers in one process: what the least costs that a server in Python on the same library has to do. A
+ticket or a command says which of them is meant.
 
-It is pyarrow's own server, written in C++: what Arrow Flight costs without a log behind it."""
+`bare` sends one batch from memory again and again, and drops what it is sent. `files` reads the payloads of each batch
+from a file, and checks what it is sent as the front does and writes it to one. Neither has a log, checksums, a login or
+a second process."""
 
+import asyncio
+import os
 import sys
-from collections.abc import Iterator
-from typing import Any
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
 
+import grpc
 import pyarrow as pa
 import pyarrow.flight as fl
 
+from flight_front.gateway.wire import SERVICE
+from flight_front.listening import CHANNEL_OPTIONS
+from flight_front.records.flight_data import (
+    decoded,
+    decoded_batch,
+    decoded_schema,
+    encoded_batch,
+    encoded_put_result,
+    encoded_schema,
+)
+from timestone.kernel.allocator_tuning import keep_freed_memory
 from timestone.reading.arrow import SCHEMA
+
+FILES = b"files"
+_KEPT_BYTES = 64 << 20
 
 
 def batch_of(count: int, record_bytes: int) -> pa.RecordBatch:
@@ -29,34 +51,72 @@ def batch_of(count: int, record_bytes: int) -> pa.RecordBatch:
     )
 
 
-class BareServer(fl.FlightServerBase):  # type: ignore[misc]
-    """Server of one batch."""
+class BareServer:
+    """The calls. A ticket is `KIND COUNT`, for so many batches; a command is `KIND`."""
 
-    def __init__(self, batch: pa.RecordBatch) -> None:
-        super().__init__("grpc://127.0.0.1:0")
-        self._batch = batch
+    def __init__(self, count: int, record_bytes: int, file: IO[bytes], directory: Path) -> None:
+        """file: for the payloads that are read. directory: for those that are written."""
+        self._file = file
+        self._directory = directory
+        self._schema = encoded_schema(SCHEMA)
+        self._batch = encoded_batch(batch_of(count, record_bytes))
+        self._payload_bytes = count * record_bytes
+        at = self._batch.index(bytes(self._payload_bytes))
+        self._around = self._batch[:at], self._batch[at + self._payload_bytes :]
 
-    def do_get(self, context: Any, ticket: Any) -> Any:
-        """Send the batch as many times as the ticket says."""
+    def handlers(self) -> Any:
+        """Return the handlers, for gRPC."""
+        calls = {"DoGet": self._get, "DoPut": self._put}
+        made = {name: grpc.stream_stream_rpc_method_handler(call) for name, call in calls.items()}
+        return grpc.method_handlers_generic_handler(SERVICE, made)
 
-        def batches() -> Iterator[pa.RecordBatch]:
-            for _ in range(int(ticket.ticket)):
-                yield self._batch
+    async def _get(self, _: Any, context: Any) -> None:
+        kind, count = fl.Ticket.deserialize(await context.read()).ticket.split()
+        await context.write(self._schema)
+        if kind != FILES:
+            for _ in range(int(count)):
+                await context.write(self._batch)
+            return
+        file, size_bytes = self._file.fileno(), self._payload_bytes
+        while os.fstat(file).st_size < int(count) * size_bytes:
+            os.write(file, bytes(size_bytes))
+        for number in range(int(count)):
+            payloads = os.pread(file, size_bytes, number * size_bytes)
+            await context.write(b"".join([self._around[0], payloads, self._around[1]]))
 
-        return fl.GeneratorStream(self._batch.schema, batches())
+    async def _put(self, _: Any, context: Any) -> None:
+        first = decoded(await context.read())
+        kind = fl.FlightDescriptor.deserialize(first.descriptor).command
+        schema, written_bytes = decoded_schema(first.header), 0
+        with tempfile.TemporaryFile(dir=self._directory) as file:
+            while isinstance(message := await context.read(), bytes):
+                if kind == FILES:
+                    data = decoded(message)
+                    decoded_batch(data, schema)
+                    written_bytes += os.pwrite(file.fileno(), data.body, written_bytes)
+                await context.write(encoded_put_result(b"{}"))
 
-    def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
-        """Answer each batch and drop it."""
-        for _ in reader:
-            writer.write(pa.py_buffer(b"{}"))
+
+async def serve(server: BareServer, listening: Callable[[int], None]) -> None:
+    """Serve until cancelled. listening: called with the port."""
+    made = grpc.aio.server(options=CHANNEL_OPTIONS)
+    made.add_generic_rpc_handlers((server.handlers(),))
+    port = made.add_insecure_port("127.0.0.1:0")
+    await made.start()
+    listening(port)
+    try:
+        await made.wait_for_termination()
+    finally:
+        await made.stop(None)
 
 
 def main() -> None:
-    """Serve until the process is ended. Arguments: records of a batch, bytes of a record."""
-    count, record_bytes = map(int, sys.argv[1:])
-    server = BareServer(batch_of(count, record_bytes))
-    print(server.port, flush=True)
-    server.serve()
+    """Serve until the process is ended. Arguments: records of a batch, bytes of a record, a folder."""
+    keep_freed_memory(_KEPT_BYTES)
+    count, record_bytes, directory = sys.argv[1:]
+    with tempfile.TemporaryFile(dir=directory) as file:
+        server = BareServer(int(count), int(record_bytes), file, Path(directory))
+        asyncio.run(serve(server, lambda port: print(port, flush=True)))
 
 
 if __name__ == "__main__":
