@@ -138,9 +138,9 @@ def _lines(
     latencies: Mapping[str, float],
 ) -> Iterator[str]:
     for kind, rate in rates.items():
-        cost = f"{costs[kind]:5.2f} ms/MiB of its processor" if kind in costs else ""
         ratio = f"flight / this = {ratios[kind]:.2f}" if kind in ratios else ""
-        yield f"{kind:16} {rate:8,.0f} MB/s   {ratio:20}   {cost}".rstrip()
+        cost = f"processor {costs[kind]:5.2f} ms/MiB" if kind in costs else ""
+        yield f"{kind:14} {rate:6,.0f} MB/s  {ratio:21} {cost}".rstrip()
     for name, latency_us in latencies.items():
         yield f"{name:34} {latency_us:8,.0f} µs p50"
 

@@ -6,7 +6,7 @@ a payload is joined once. Knows no log and no call.
 Bytes from a client are not trusted: lengths are checked, and a batch is validated whole before it is used."""
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,8 +21,6 @@ _SCHEMA_MESSAGE, _BATCH_MESSAGE = 1, 3
 """Types of an Arrow message (`MessageHeader`)."""
 _HEADER_TYPE_FIELD, _HEADER_FIELD, _COMPRESSION_FIELD = 1, 2, 3
 _CONTINUATION = b"\xff\xff\xff\xff"
-_IN_PIECES_BYTES = 256 * 1024
-"""Size from which a batch is written in pieces: it saves a copy, and takes the interpreter lock for each of them."""
 
 
 class FlightData(NamedTuple):
@@ -37,18 +35,13 @@ class FlightData(NamedTuple):
 def encoded_schema(schema: pa.Schema) -> bytes:
     """Return the first message of a stream."""
     message = pa.ipc.read_message(schema.serialize())
-    return _encoded(message.metadata, [], b"")
+    return _encoded(message.metadata, b"", b"")
 
 
 def encoded_batch(batch: pa.RecordBatch, metadata: bytes = b"") -> bytes:
     """Return the message of a batch."""
-    if batch.nbytes < _IN_PIECES_BYTES:
-        message = pa.ipc.read_message(batch.serialize())
-        return _encoded(message.metadata, [message.body], metadata)
-    pieces = _Pieces()
-    pa.ipc.new_stream(pieces, batch.schema).write_batch(batch)
-    # A continuation mark, a length and the header of the schema; the same of the batch; its body.
-    return _encoded(pieces[5], pieces[6:], metadata)
+    message = pa.ipc.read_message(batch.serialize())
+    return _encoded(message.metadata, message.body, metadata)
 
 
 def encoded_metadata(metadata: bytes) -> bytes:
@@ -67,18 +60,11 @@ def encoded_action_type(kind: str, description: str) -> bytes:
     return b"".join([_key(1), _varint(len(parts[0])), parts[0], _key(2), _varint(len(parts[1])), parts[1]])
 
 
-class _Pieces(list[Any]):
-    """Buffers of an Arrow stream as they are, in the place of a file: payloads are copied once, when all is joined."""
-
-    closed = False
-    write = list.append
-
-
-def _encoded(header: Any, body: Sequence[Any], metadata: bytes) -> bytes:
+def _encoded(header: Any, body: Any, metadata: bytes) -> bytes:
     parts = [_key(_HEADER), _varint(len(header)), header]
     if metadata:
         parts += (_key(_METADATA), _varint(len(metadata)), metadata)
-    return b"".join([*parts, _key(_BODY), _varint(sum(map(len, body))), *body])
+    return b"".join([*parts, _key(_BODY), _varint(len(body)), body])
 
 
 def decoded(message: bytes) -> FlightData:
