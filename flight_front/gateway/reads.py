@@ -109,8 +109,8 @@ class Reads:
             while message is not None and not call.done():
                 read_end = stream.reader.offset
                 sending = asyncio.ensure_future(_sent(context, message))
-                await asyncio.sleep(0)  # it begins before the next read, which may keep the loop
                 try:
+                    await asyncio.sleep(0)  # it begins before the next read, which may keep the loop
                     message = await read()
                 finally:
                     await sending
