@@ -192,7 +192,7 @@ class Frames:
     def _paths(self, files: Sequence[DataFile]) -> DataFrame:
         rows = [(one.path, one.value) for one in files]
         context = self.spark.sparkContext
-        tasks = min(len(files), context.defaultParallelism)
+        tasks = max(1, min(len(files), context.defaultParallelism))
         return self.spark.createDataFrame(context.parallelize(rows, tasks), "path string, value string")
 
     def tasks_for(self, count: int, *, of: int = _TASK_ROWS) -> int:

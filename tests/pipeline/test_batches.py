@@ -48,6 +48,25 @@ def test_small_segments_do_not_make_a_file_each(spark: SparkSession, tmp_path: P
     assert len(plant.files("bronze")) == len(plant.files("clean")) == 1
 
 
+def test_batch_without_a_message_is_one(spark: SparkSession, tmp_path: Path) -> None:
+    plant = Plant(spark, tmp_path)
+    plant.send(b"broken")
+    plant.run()
+    plant.send(message("d", 1))
+    plant.run()
+    plant.send(message("d", 1))
+    plant.run(final=True)
+    plant.check()
+    assert plant.counts() == {
+        "bronze": 3,
+        "clean": 1,
+        "dead_letters": 1,
+        "duplicates": 1,
+        "windows": 3,
+        "last": 1,
+    }
+
+
 def test_changed_time_field_is_refused_when_the_tables_have_rows(spark: SparkSession, tmp_path: Path) -> None:
     plant = Plant(spark, tmp_path)
     plant.send(message("d", 1))
