@@ -74,6 +74,24 @@ class Location:
             return pa_fs.SubTreeFileSystem(self.uri, pa_fs.LocalFileSystem())
         return pa_fs.PyFileSystem(DeltaStorageHandler(self.uri, dict(options)))
 
+    def threaded_filesystem(self, options: Mapping[str, str]) -> pa_fs.FileSystem:
+        """Return the same for readers whose threads may still run when the interpreter ends: for folders and S3 by the
+        clients of Arrow, because that of delta-rs calls Python from each thread."""
+        scheme, _, prefix = self.uri.partition("://")
+        if scheme not in _S3:
+            return self.filesystem(options)
+        url = options.get("AWS_ENDPOINT_URL") or options.get("AWS_ENDPOINT") or "https://"
+        endpoint_scheme, _, endpoint = url.partition("://")
+        client = pa_fs.S3FileSystem(
+            access_key=options.get("AWS_ACCESS_KEY_ID"),
+            secret_key=options.get("AWS_SECRET_ACCESS_KEY"),
+            session_token=options.get("AWS_SESSION_TOKEN"),
+            region=options.get("AWS_REGION"),
+            scheme=endpoint_scheme,
+            endpoint_override=endpoint.rstrip("/") or None,
+        )
+        return pa_fs.SubTreeFileSystem(prefix, client)
+
 
 def _s3_options(environment: Mapping[str, str]) -> dict[str, str]:
     try:

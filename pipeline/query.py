@@ -35,8 +35,8 @@ def query(warehouse: Warehouse, sql: str) -> Iterator[pa.RecordBatchReader]:
         connection.execute("SET TimeZone = 'UTC'")
         for name, snapshot in tables.items():
             if snapshot.exists:
-                # Arrow's own: that of delta-rs calls Python from threads that may outlive a query with a limit.
-                files = snapshot.location.filesystem(snapshot.location.options())
+                # The threads of a query with a limit may outlive it.
+                files = snapshot.location.threaded_filesystem(snapshot.location.options())
                 connection.register(name, snapshot.delta.to_pyarrow_dataset(filesystem=files))
         try:
             found: Any = connection.sql(sql)

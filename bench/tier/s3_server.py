@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -158,10 +159,13 @@ def _weed() -> str:
 
 
 def _free_port(stack: contextlib.ExitStack) -> int:
+    """Return a port below those that the system gives to connections, which could take it before the server does."""
     taken = stack.enter_context(socket.socket())
-    taken.bind(("127.0.0.1", 0))
-    port: int = taken.getsockname()[1]
-    return port
+    while True:
+        port = random.SystemRandom().randrange(10_000, 32_000)
+        with contextlib.suppress(OSError):
+            taken.bind(("127.0.0.1", port))
+            return port
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from pyarrow.fs import S3FileSystem
 
 from timestone_pipeline.errors import InvalidConfig
 from timestone_pipeline.location import Location
@@ -47,6 +48,8 @@ def test_settings_of_the_client_come_from_the_environment_and_the_profile(
         "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_REGION": "north",
     }  # fmt: skip
     assert (found["AWS_ENDPOINT_URL"], found["AWS_ALLOW_HTTP"]) == ("http://127.0.0.1:1", "true")
+    files = Location.of("s3://bucket/x").threaded_filesystem(found)
+    assert (type(files.base_fs), files.base_path) == (S3FileSystem, "bucket/x/")
     assert "secret" not in repr(Location.of("s3://bucket/x")).lower()
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:2")
     assert Location.of("s3://bucket/x").options()["AWS_ENDPOINT_URL"] == "http://127.0.0.1:2"

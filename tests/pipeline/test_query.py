@@ -1,5 +1,6 @@
 """SQL and plain Parquet, of one state of the tables."""
 
+import subprocess
 from pathlib import Path
 
 import duckdb
@@ -8,6 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
+from tests.cli.processes import COMMAND
+from tests.support.s3_server import BUCKET, S3Server
 from tests.support.windows_table import add, opened
 from timestone_pipeline import PipelineError, export, query
 
@@ -25,6 +28,23 @@ def test_query_sees_current_rows_and_partitions(tmp_path: Path) -> None:
         query(warehouse, "FROM nowhere"),
     ):
         pass
+
+
+@pytest.mark.slow
+def test_query_of_a_bucket_ends_with_the_interpreter_when_rows_are_left(
+    s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in s3.environment.items():
+        monkeypatch.setenv(name, value)
+    root = f"s3://{BUCKET}/{tmp_path.name}/tables"
+    warehouse = opened(root)
+    for number in range(2):
+        add(warehouse, *range(number, 100_000))
+    (tmp_path / "pipeline.toml").write_text(f'[tables]\npath = "{root}"\n')
+    words = ["pipeline", "query", "SELECT minutes FROM windows LIMIT 3", "--json"]
+    found = subprocess.run([*COMMAND, *words], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (found.returncode, found.stderr) == (0, "")
+    assert found.stdout.count("minutes") == 3
 
 
 def test_other_programs_read_the_current_rows(tmp_path: Path) -> None:

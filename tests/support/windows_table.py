@@ -14,7 +14,7 @@ TABLE = tables_of(PipelineConfig()).windows
 SCHEMA = pa.schema([("messages", pa.int64()), ("minutes", pa.string())])
 
 
-def opened(root: Path, keep_s: int = 600) -> Warehouse:
+def opened(root: Path | str, keep_s: int = 600) -> Warehouse:
     warehouse = open_tables(PipelineConfig(tables=TablesConfig(path=str(root), keep_replaced_s=keep_s)))
     table_files.create(warehouse, {TABLE.name: SCHEMA})
     return warehouse
