@@ -60,7 +60,7 @@ record when one is lost, but stop to append until it is back.
 _CREATE = """\
 Examples:
   timestone cluster create-log etcd://127.0.0.1:2379/plant telemetry
-  timestone cluster create-log etcd://127.0.0.1:2379/plant telemetry retention_ms=7d
+  timestone cluster create-log etcd://127.0.0.1:2379/plant flow retention_ms=7d
 
 Each shard has one partition of the log. The nodes make theirs within moments.
 Settings as for `timestone configure`: retention_ms, retention_bytes (of each
@@ -68,9 +68,9 @@ partition), segment_bytes, segment_entries, segment_age_ms.
 """
 _CONFIGURE = """\
 Examples:
-  timestone cluster configure-log etcd://127.0.0.1:2379/plant telemetry retention_ms=7d
-  timestone cluster configure-log etcd://127.0.0.1:2379/plant telemetry retention_bytes=10GiB
-  timestone cluster configure-log etcd://127.0.0.1:2379/plant telemetry
+  timestone cluster configure-log etcd://e1:2379/plant flow retention_ms=7d
+  timestone cluster configure-log etcd://e1:2379/plant flow retention_bytes=8GiB
+  timestone cluster configure-log etcd://e1:2379/plant flow
 
 Without a setting, the command prints those that are set. The leader of a shard
 deletes what retention does not keep, then the other replicas do. It cannot be
@@ -105,8 +105,8 @@ is in sync. OLD may run, or be lost.
 """
 _DRAIN = """\
 Examples:
-  timestone cluster drain etcd://127.0.0.1:2379/plant a       before a is stopped
-  timestone cluster drain etcd://127.0.0.1:2379/plant a --undo       after it is back
+  timestone cluster drain etcd://127.0.0.1:2379/plant a    before it is stopped
+  timestone cluster drain etcd://127.0.0.1:2379/plant a --undo    to undo that
 
 The node hands over what it leads, without an append of unknown outcome, and
 leads nothing while another node may. The command ends once the node may be
@@ -132,10 +132,10 @@ Examples:
   timestone cluster repair-metadata etcd://127.0.0.1:2379/plant --yes
 
 For an etcd that was restored from an old backup, or has lost the record of a
-shard. Start all nodes again first. Without --yes the command shows what it would
-do. A repaired shard begins 1,000 generations above the highest one that a node
-knows, led by the replica that has all that the others have: nothing acknowledged
-is lost. For that, at least two replicas of three have to answer.
+shard. Start all nodes again first. Without --yes the command shows what it
+would do. A repaired shard begins 1,000 generations above the highest one that a
+node knows, led by the replica that has all that the others have: nothing
+acknowledged is lost. For that, at least two replicas of three have to answer.
 """
 _APPEND = """\
 Examples:
