@@ -25,10 +25,9 @@ from ..input.log_names import known_partitions
 from ..input.parameters import COUNT, DIRECTORY
 from ..output.json_object import print_json
 from ..output.text import print_text
-from ..settings.assignments import given_settings
-from ..settings.schema import Setting, as_typed, settings_of
+from ..settings.assignments import LOG_SETTINGS, given_settings
+from ..settings.schema import Setting, as_typed
 
-_SETTINGS = {setting.key: setting for setting in settings_of(LogConfig)}
 _RETENTION = ("retention_ms", "retention_bytes")
 _AT_OPEN = {"topic_count", "topic_bytes"}
 """Settings that an open log does not apply: see `Log.configure`."""
@@ -57,7 +56,7 @@ right then and cannot be restored. [log] in the configuration of `serve` is for
 logs that are created; logs that exist are changed here.
 
 Settings:
-""" + "".join(f"{_paragraph(setting)}\n" for setting in _SETTINGS.values())
+""" + "".join(f"{_paragraph(setting)}\n" for setting in LOG_SETTINGS.values())
 
 
 @click.command(cls=Command, epilog=EXAMPLES)
@@ -74,7 +73,7 @@ def command(
         raise UsageError(f"invalid log name {log!r}: expected DIR LOG SETTING=VALUE")
     if log is None and partition is not None:
         raise UsageError("--partition needs the name of a log")
-    given = given_settings(changes, _SETTINGS)
+    given = given_settings(changes)
     with closing(view_store(directory)) as view:
         logs = view.log_names(server=True)
         if log is not None:
@@ -147,7 +146,7 @@ def _changed_by_owner(
 
 def _differences(done: Configured) -> dict[str, tuple[Any, Any]]:
     """Return old and new value of each setting that has changed."""
-    pairs = {name: (getattr(done.before, name), getattr(done.after, name)) for name in _SETTINGS}
+    pairs = {name: (getattr(done.before, name), getattr(done.after, name)) for name in LOG_SETTINGS}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
@@ -183,7 +182,7 @@ def _print_differences(logs: Sequence[Log], configs: Mapping[Log, LogConfig]) ->
 def _difference(config: LogConfig | None) -> str:
     if config is None:
         return _unknown()
-    set_names = [name for name, setting in _SETTINGS.items() if getattr(config, name) != setting.default]
+    set_names = [name for name, setting in LOG_SETTINGS.items() if getattr(config, name) != setting.default]
     return " ".join(f"{name}={_text(name, getattr(config, name))}" for name in set_names) or "defaults"
 
 
@@ -200,7 +199,7 @@ def _print_settings(logs: Sequence[Log], configs: Mapping[Log, LogConfig]) -> No
         rows = [("setting", "value", "default")]
         rows += [
             (name, _text(name, getattr(config, name)), _text(name, setting.default))
-            for name, setting in _SETTINGS.items()
+            for name, setting in LOG_SETTINGS.items()
         ]
         widths = [max(len(row[column]) for row in rows) for column in range(2)]
         for name, value, default in rows:
@@ -216,7 +215,7 @@ def _json(
 ) -> dict[str, Any]:
     settings = config and {
         name: {"value": getattr(config, name), "default": setting.default}
-        for name, setting in _SETTINGS.items()
+        for name, setting in LOG_SETTINGS.items()
     }
     found: dict[str, Any] = {"log": log[0], "partition": log[1], "settings": settings}
     if changed is not None:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from timestone.config import LogConfig
 from timestone.errors import MissingExtra
 
 from ..errors import EXIT_SYSTEM, CommandError, UsageError
@@ -23,7 +22,6 @@ from ..output.json_object import print_json
 from ..output.tables import print_tables, simple_table
 from ..output.text import print_text
 from ..settings.assignments import given_settings
-from ..settings.schema import settings_of
 from ..units import format_count
 
 if TYPE_CHECKING:
@@ -191,7 +189,7 @@ def init(url: str, shards: int, replicas: int, **access: Any) -> None:
 @_SETTINGS
 def create_log(url: str, log: str, settings: Sequence[str], **access: Any) -> None:
     """Make a log in all shards."""
-    operations, given = _module("operations"), _given(settings)
+    operations, given = _module("operations"), given_settings(settings)
     is_new = _with_etcd(url, access, lambda etcd, keys: operations.make_log(etcd, keys, log, given))
     print_text(f"log {log}" if is_new else f"log {log} is there already")
 
@@ -202,14 +200,10 @@ def create_log(url: str, log: str, settings: Sequence[str], **access: Any) -> No
 @_SETTINGS
 def configure_log(url: str, log: str, settings: Sequence[str], **access: Any) -> None:
     """Change settings of a log, in all shards."""
-    operations, given = _module("operations"), _given(settings)
+    operations, given = _module("operations"), given_settings(settings)
     value = _with_etcd(url, access, lambda etcd, keys: operations.configure_log(etcd, keys, log, given))
     words = [f"{name}={number}" for name, number in sorted(value.settings.items())]
     print_text(f"log {log}: {' '.join(words) or 'nothing is set'}")
-
-
-def _given(words: Sequence[str]) -> dict[str, Any]:
-    return given_settings(words, {one.key: one for one in settings_of(LogConfig)})
 
 
 @command.command(epilog=_STATUS, exit_failed=EXIT_SYSTEM)

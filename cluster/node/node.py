@@ -53,7 +53,7 @@ from timestone_cluster.node.wire import (
     Message,
     encoded,
 )
-from timestone_cluster.shard_record import ShardRecord
+from timestone_cluster.shard_record import ShardRecord, node_of
 
 _LOGGER = logging.getLogger("timestone.cluster")
 IDENTITY_NAME = "NODE"
@@ -399,7 +399,7 @@ class Node:
             is_damaged = folder in damaged or not log.is_whole or (state is not None and state.damaged)
             known = max(log.last_generation, replica.generation if replica is not None else 0)
             record = replica.record if replica is not None else None
-            flags = is_damaged, record is not None and self.id in record.isr
+            flags = is_damaged, record is not None and self.id in map(node_of, record.isr)
             offsets = log.local_start_offset, log.written_offset, log.end_offset
             states.append(LogState(number, name, *offsets, log.last_generation, known, *flags))
         return tuple(states)

@@ -92,14 +92,13 @@ class Reads:
         size_bytes, offset, slow = 0, span.first, 1
 
         async def read() -> bytes | None:
-            nonlocal slow, size_bytes
+            nonlocal slow
             began_s = time.monotonic()
             if slow:
                 slow -= 1
                 message: bytes | None = await self._in_thread(stream.read, span.end)
             else:
                 message = stream.read(span.end)
-            size_bytes += len(message or b"")
             if time.monotonic() - began_s > _QUICK_S:
                 slow = _SLOW_READS
             return message
@@ -107,14 +106,14 @@ class Reads:
         try:
             message = await read()
             while message is not None and not call.done():
-                read_end = stream.reader.offset
+                read_end, message_bytes = stream.reader.offset, len(message)
                 sending = asyncio.ensure_future(_sent(context, message))
                 try:
                     await asyncio.sleep(0)  # it begins before the next read, which may keep the loop
                     message = await read()
                 finally:
                     await sending
-                    offset = read_end
+                    offset, size_bytes = read_end, size_bytes + message_bytes
         except (TimestoneError, CallRefused, OSError):
             pass  # the server reads on from here, and has the error if it finds it, too
         except ClientGone:
