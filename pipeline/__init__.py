@@ -9,8 +9,6 @@ programs that want just these: `parse`, `good`, `rejected`, `averages`, `newest`
 
 from pyspark_timestone.errors import SparkSourceError
 
-from .backfill import Span, backfill
-from .clean import good, parse, rejected
 from .config import (
     DeduplicateConfig,
     MessageConfig,
@@ -20,16 +18,18 @@ from .config import (
     TablesConfig,
     WindowsConfig,
 )
+from .delta.maintenance import compact
+from .delta.query import export, query
+from .delta.warehouse import MAINTENANCE, Commit, Warehouse, open_tables
 from .errors import PipelineError
-from .maintenance import compact
-from .newest import newest
-from .pending import is_caught_up
-from .query import export, query
-from .reprocess import reprocess
+from .jobs.backfill import Span, backfill
+from .jobs.pending import is_caught_up
+from .jobs.reprocess import reprocess
 from .status import PipelineStatus, status
+from .steps.clean import good, parse, rejected
+from .steps.newest import newest
+from .steps.windows import averages
 from .stream import run, session_of
-from .warehouse import MAINTENANCE, Commit, Warehouse, open_tables
-from .windows import averages
 
 __all__ = [
     "MAINTENANCE",

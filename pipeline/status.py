@@ -12,11 +12,11 @@ import timestone
 from pyspark_timestone.offsets import LogPartition
 
 from .config import PipelineConfig
-from .data_file import naming
-from .progress import Progress
-from .reprocess import is_interrupted
-from .snapshot import Snapshot
-from .warehouse import State, Warehouse
+from .delta.data_file import naming
+from .delta.progress import Progress
+from .delta.snapshot import Snapshot
+from .delta.warehouse import State, Warehouse
+from .jobs.reprocess import is_interrupted
 
 
 @dataclass(frozen=True, slots=True)

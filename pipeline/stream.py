@@ -9,13 +9,13 @@ from pyspark_timestone.errors import SparkSourceError
 from pyspark_timestone.session import spark_session
 from timestone.disk import access
 
-from .batches import Batches
-from .checkpoint import clear_unplanned, has_batches
 from .config import PipelineConfig
+from .delta.warehouse import STREAM, Commit, Warehouse, open_tables
 from .errors import PipelineError, QueryFailed
 from .failure import SPARK_ERRORS, STOPPED, in_one_line
-from .frames import LEAST_RECORDS, Frames, Step, in_silence
-from .warehouse import STREAM, Commit, Warehouse, open_tables
+from .jobs.batches import Batches
+from .jobs.checkpoint import clear_unplanned, has_batches
+from .steps.frames import LEAST_RECORDS, Frames, Step, in_silence
 
 _LOOK_S = 1
 

@@ -52,7 +52,7 @@ class PipelineTables:
 
     def _history(self) -> list[dict[str, Any]]:
         """Return the last commits of bronze, the newest first."""
-        from timestone_pipeline.snapshot import ROWS, TOOK_S  # noqa: PLC0415
+        from timestone_pipeline.delta.snapshot import ROWS, TOOK_S  # noqa: PLC0415
 
         bronze = self._tables.state().of(self._tables.tables.bronze)
         if not bronze.exists:
@@ -71,7 +71,7 @@ class PipelineTables:
     def dead_letters(self, after: str, limit: int, reason: str | None) -> dict[str, Any]:
         """Return a page of dead letters, the newest first. Raises ValueError for a cursor of tables that were compacted
         since, TableFailed, DataFileFailed, OSError."""
-        from timestone_pipeline.dead_letters import dead_letters  # noqa: PLC0415
+        from timestone_pipeline.delta.dead_letters import dead_letters  # noqa: PLC0415
 
         letters, following = dead_letters(self._tables, after, limit, reason)
         return {

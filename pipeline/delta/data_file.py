@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from timestone.disk import access
 
-from .errors import DataFileFailed, InvalidConfig
+from ..errors import DataFileFailed, InvalidConfig
 from .location import Location
 
 _ROWS = 131_072

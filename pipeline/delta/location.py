@@ -17,7 +17,7 @@ from timestone_tiering.buckets.aws_profile import s3_settings
 from timestone_tiering.buckets.bucket_url import check_url, is_url
 from timestone_tiering.errors import TieringError
 
-from .errors import InvalidConfig
+from ..errors import InvalidConfig
 
 _S3 = ("s3", "s3a")
 _VENDORS = ("AWS_", "GOOGLE_", "AZURE_")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from timestone.disk.files import Files
 
-from .errors import Busy
+from ..errors import Busy
 
 
 @contextmanager

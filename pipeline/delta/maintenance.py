@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from .config import PipelineConfig
+from ..config import PipelineConfig
 from .snapshot import Snapshot, failed, make_durable
 from .warehouse import Commit, State, Warehouse
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from timestone.disk import access
 
+from ..errors import PipelineError
 from .data_file import naming
-from .errors import PipelineError
 from .warehouse import Warehouse
 
 

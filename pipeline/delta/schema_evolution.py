@@ -6,8 +6,8 @@ from typing import Protocol
 import pyarrow as pa
 from deltalake import Field, Schema
 
+from ..errors import TableFailed
 from .data_file import DataFile, Target, described, reader, writer
-from .errors import TableFailed
 from .snapshot import Snapshot, make_durable
 
 _WIDER = {

@@ -16,8 +16,8 @@ from deltalake import DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
+from ..errors import Conflict, TableFailed
 from .data_file import DataFile, flush
-from .errors import Conflict, TableFailed
 from .location import Location
 from .tables import Table
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .config import MessageConfig, PipelineConfig
+from ..config import MessageConfig, PipelineConfig
 
 RECORD = "log string, partition int, offset bigint, timestamp timestamp, topic string, value binary"
 _ORIGIN = "log string, partition int, offset bigint, received_at timestamp, topic string"

@@ -24,9 +24,9 @@ from deltalake.exceptions import DeltaError
 
 from timestone.disk import access
 
-from .config import PipelineConfig, TablesConfig
+from ..config import PipelineConfig, TablesConfig
+from ..errors import OldTables, TableFailed
 from .data_file import DataFile, Target, described, naming, writer
-from .errors import OldTables, TableFailed
 from .location import Location
 from .locks import exclusively
 from .progress import Progress

@@ -11,17 +11,17 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from .config import PipelineConfig
-from .data_file import DataFile
-from .errors import Conflict
-from .failure import spark_errors_in_one_line
-from .frames import Frames, Step, in_silence
-from .progress import MINUTE_US
-from .rewrite import without
-from .snapshot import Snapshot
-from .tables import Tables
-from .warehouse import Commit, State, Warehouse, Work
-from .windows import all_averages
+from ..config import PipelineConfig
+from ..delta.data_file import DataFile
+from ..delta.progress import MINUTE_US
+from ..delta.snapshot import Snapshot
+from ..delta.tables import Tables
+from ..delta.warehouse import Commit, State, Warehouse, Work
+from ..errors import Conflict
+from ..failure import spark_errors_in_one_line
+from ..steps.frames import Frames, Step, in_silence
+from ..steps.rewrite import without
+from ..steps.windows import all_averages
 
 _TRIES = 5
 _RANGES = 32

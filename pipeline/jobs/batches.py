@@ -17,19 +17,19 @@ from pyspark.sql import functions as f
 
 from pyspark_timestone.offsets import LogPartition, SourceOffset
 
+from ..config import PipelineConfig
+from ..delta.data_file import RECORD, DataFile
+from ..delta.progress import Progress
+from ..delta.tables import KEPT, Table, Tables
+from ..delta.warehouse import Commit, State, Warehouse, Work
+from ..errors import Busy, Conflict
+from ..steps.clean import DUPLICATE, parse, with_table
+from ..steps.frames import LEAST_RECORDS, Frames, Step, below, in_silence, of_partition
+from ..steps.last_state import LastState
+from ..steps.newest import newest_of_files
+from ..steps.repetitions import KEY, MOMENT, REACHED, Search, keyed, repeated
+from ..steps.windows import all_averages
 from .checkpoint import batch_span
-from .clean import DUPLICATE, parse, with_table
-from .config import PipelineConfig
-from .data_file import RECORD, DataFile
-from .errors import Busy, Conflict
-from .frames import LEAST_RECORDS, Frames, Step, below, in_silence, of_partition
-from .last_state import LastState
-from .newest import newest_of_files
-from .progress import Progress
-from .repetitions import KEY, MOMENT, REACHED, Search, keyed, repeated
-from .tables import KEPT, Table, Tables
-from .warehouse import Commit, State, Warehouse, Work
-from .windows import all_averages
 
 _KEYS = 1_000_000
 """Sent to all tasks at the same time, some 25 bytes each."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from pyspark_timestone.errors import SparkSourceError
 from pyspark_timestone.offsets import LogPartition, SourceOffset
 
-from .errors import TablesBehind
+from ..errors import TablesBehind
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from pyspark_timestone.offsets import LogPartition, SourceOffset
 from timestone import LogView
 
-from .config import SourceConfig
+from ..config import SourceConfig
 
 
 def is_caught_up(source: SourceConfig, tables: SourceOffset) -> bool:

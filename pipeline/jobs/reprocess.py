@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from ..config import PipelineConfig
+from ..delta.data_file import RECORD, DataFile
+from ..delta.tables import Table, Tables
+from ..delta.warehouse import Commit, State, Warehouse, Work
+from ..errors import Conflict
+from ..failure import spark_errors_in_one_line
+from ..steps.clean import SEEN_AT, parse, with_table, without_repetitions
+from ..steps.frames import Frames, Step, below, in_silence
+from ..steps.last_state import LastState
+from ..steps.rewrite import without
 from .backfill import Span, backfill
-from .clean import SEEN_AT, parse, with_table, without_repetitions
-from .config import PipelineConfig
-from .data_file import RECORD, DataFile
-from .errors import Conflict
-from .failure import spark_errors_in_one_line
-from .frames import Frames, Step, below, in_silence
-from .last_state import LastState
-from .rewrite import without
-from .tables import Table, Tables
-from .warehouse import Commit, State, Warehouse, Work
 
 _TRIES = 5
 _NO_LIMIT = -(2**62)

@@ -14,9 +14,9 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapType, StructType
 
-from .config import MessageConfig
-from .data_file import TABLE
-from .tables import Tables
+from ..config import MessageConfig
+from ..delta.data_file import TABLE
+from ..delta.tables import Tables
 
 DUPLICATE = "a repetition"
 """Value of `problem` for a repeated message."""

@@ -14,7 +14,7 @@ from pyspark.sql.types import DataType, StructType
 
 from pyspark_timestone.offsets import LogPartition, SourceOffset
 
-from .data_file import (
+from ..delta.data_file import (
     DESCRIBED,
     RECORD,
     TABLE,
@@ -27,8 +27,8 @@ from .data_file import (
     rewriter,
     writer,
 )
-from .tables import Table
-from .warehouse import Warehouse, Work
+from ..delta.tables import Table
+from ..delta.warehouse import Warehouse, Work
 
 SETTINGS = {
     # Days are in UTC.

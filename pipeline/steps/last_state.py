@@ -5,12 +5,12 @@ from collections.abc import Mapping
 
 from pyspark.sql import DataFrame
 
-from .config import MessageConfig
-from .errors import Conflict
+from ..config import MessageConfig
+from ..delta.snapshot import Snapshot
+from ..delta.warehouse import Warehouse, Work
+from ..errors import Conflict
 from .frames import Frames
 from .newest import newest
-from .snapshot import Snapshot
-from .warehouse import Warehouse, Work
 
 _TRIES = 20
 

@@ -6,9 +6,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from .config import MessageConfig
-from .data_file import Batches, Read
-from .query import duckdb_module
+from ..config import MessageConfig
+from ..delta.data_file import Batches, Read
+from ..delta.query import duckdb_module
 
 _GATHERED_ROWS = 500_000
 _NEWEST = """

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .data_file import RECORD, Batches, Read
-from .query import duckdb_module
+from ..delta.data_file import RECORD, Batches, Read
+from ..delta.query import duckdb_module
 
 KEY = ("device", "sequence")
 """Names of the two keys here, the same for all names of fields."""

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from pyspark.sql import Column
 from pyspark.sql import functions as f
 
-from .data_file import DataFile
+from ..delta.data_file import DataFile
+from ..delta.tables import Table
+from ..delta.warehouse import Work
 from .frames import Frames
-from .tables import Table
-from .warehouse import Work
 
 
 def without(

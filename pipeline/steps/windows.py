@@ -6,7 +6,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from .config import MessageConfig
+from ..config import MessageConfig
 
 
 def averages(messages: DataFrame, minutes: int, message: MessageConfig | None = None) -> DataFrame:

@@ -18,8 +18,8 @@ from timestone_pipeline import (
     reprocess,
     status,
 )
-from timestone_pipeline.snapshot import Snapshot
-from timestone_pipeline.warehouse import Work
+from timestone_pipeline.delta.snapshot import Snapshot
+from timestone_pipeline.delta.warehouse import Work
 
 pytestmark = pytest.mark.spark
 

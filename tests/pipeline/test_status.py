@@ -10,9 +10,9 @@ import timestone
 from pyspark_timestone.offsets import LogPartition, SourceOffset
 from tests.support import table_files
 from timestone_pipeline import PipelineConfig, SourceConfig, TablesConfig, open_tables, status
+from timestone_pipeline.delta.progress import Progress
+from timestone_pipeline.delta.tables import tables_of
 from timestone_pipeline.errors import DataFileFailed
-from timestone_pipeline.progress import Progress
-from timestone_pipeline.tables import tables_of
 
 TABLES = tables_of(PipelineConfig())
 PROBLEM = pa.schema([("problem", pa.string())])

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 import timestone
 from timestone import LogConfig
 from timestone_pipeline import Commit, PipelineConfig, SourceConfig, TablesConfig, open_tables, run
-from timestone_pipeline.frames import Step, in_silence
+from timestone_pipeline.steps.frames import Step, in_silence
 
 LOG = "mqtt"
 START = datetime(2026, 1, 1, tzinfo=UTC)

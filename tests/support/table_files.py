@@ -6,9 +6,9 @@ import pyarrow as pa
 from deltalake import Schema
 
 from timestone_pipeline import Warehouse
-from timestone_pipeline.data_file import DataFile, described, writer
-from timestone_pipeline.tables import Table
-from timestone_pipeline.warehouse import Work
+from timestone_pipeline.delta.data_file import DataFile, described, writer
+from timestone_pipeline.delta.tables import Table
+from timestone_pipeline.delta.warehouse import Work
 
 
 def create(warehouse: Warehouse, schemas: Mapping[str, pa.Schema]) -> None:

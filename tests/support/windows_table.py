@@ -7,8 +7,8 @@ import pyarrow as pa
 
 from tests.support import table_files
 from timestone_pipeline import MAINTENANCE, PipelineConfig, TablesConfig, Warehouse, compact, open_tables
-from timestone_pipeline.snapshot import Snapshot
-from timestone_pipeline.tables import tables_of
+from timestone_pipeline.delta.snapshot import Snapshot
+from timestone_pipeline.delta.tables import tables_of
 
 TABLE = tables_of(PipelineConfig()).windows
 SCHEMA = pa.schema([("messages", pa.int64()), ("minutes", pa.string())])

@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from tests.pipeline.test_dead_letters import commit, letters_of
+from tests.pipeline.delta.test_dead_letters import commit, letters_of
 from tests.support import table_files
 from timestone_cli.live.pipeline_tables import PipelineTables
 from timestone_console.api.pipeline import Pipeline

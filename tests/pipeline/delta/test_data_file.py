@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from timestone_pipeline.data_file import (
+from timestone_pipeline.delta.data_file import (
     TABLE,
     DataFile,
     Target,
@@ -19,8 +19,8 @@ from timestone_pipeline.data_file import (
     rewriter,
     writer,
 )
+from timestone_pipeline.delta.location import Location
 from timestone_pipeline.errors import DataFileFailed, InvalidConfig
-from timestone_pipeline.location import Location
 
 SCHEMA = pa.schema([("ts", pa.timestamp("us", "UTC")), ("seq", pa.int64()), ("day", pa.date32())])
 

@@ -9,10 +9,10 @@ import pytest
 from pyspark_timestone.offsets import LogPartition, SourceOffset
 from tests.support import table_files
 from timestone_pipeline import PipelineConfig, SourceConfig, TablesConfig, open_tables
-from timestone_pipeline.dead_letters import dead_letters
-from timestone_pipeline.progress import Progress
-from timestone_pipeline.tables import tables_of
-from timestone_pipeline.warehouse import Warehouse
+from timestone_pipeline.delta.dead_letters import dead_letters
+from timestone_pipeline.delta.progress import Progress
+from timestone_pipeline.delta.tables import tables_of
+from timestone_pipeline.delta.warehouse import Warehouse
 
 TABLES = tables_of(PipelineConfig())
 LETTERS = pa.schema(

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from pyarrow.fs import S3FileSystem
 
+from timestone_pipeline.delta.location import Location
 from timestone_pipeline.errors import InvalidConfig
-from timestone_pipeline.location import Location
 
 
 def test_path_is_a_folder_and_a_url_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from timestone_pipeline.delta.locks import exclusively
 from timestone_pipeline.errors import Busy
-from timestone_pipeline.locks import exclusively
 
 
 def test_lock_has_one_holder(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from timestone_pipeline import (
     compact,
     open_tables,
 )
-from timestone_pipeline.warehouse import Warehouse
+from timestone_pipeline.delta.warehouse import Warehouse
 
 pytestmark = pytest.mark.spark
 

@@ -1,7 +1,7 @@
 """Closed windows stay closed, and no message closes more than its time allows."""
 
 from pyspark_timestone.offsets import LogPartition, SourceOffset
-from timestone_pipeline.progress import MINUTE_US, Progress
+from timestone_pipeline.delta.progress import MINUTE_US, Progress
 
 MINUTES = (1, 5, 15)
 KEY = LogPartition("mqtt", 0)

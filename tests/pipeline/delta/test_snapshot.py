@@ -65,7 +65,7 @@ def test_file_is_replaced_once_and_an_append_in_between_is_kept(tmp_path: Path) 
 def test_delta_log_and_open_files_do_not_grow_with_commits_and_marks_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("timestone_pipeline.warehouse._LOG_RETENTION", "interval 0 seconds")
+    monkeypatch.setattr("timestone_pipeline.delta.warehouse._LOG_RETENTION", "interval 0 seconds")
     warehouse = opened(tmp_path)
     add(warehouse, 0, mark=7)
     held: list[tuple[int, int]] = []

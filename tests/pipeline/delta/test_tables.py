@@ -1,7 +1,7 @@
 """The columns of the tables follow from the message."""
 
 from timestone_pipeline import MessageConfig, PipelineConfig
-from timestone_pipeline.tables import tables_of
+from timestone_pipeline.delta.tables import tables_of
 
 
 def test_columns_follow_from_the_fields_of_a_message() -> None:

@@ -14,9 +14,9 @@ from pyspark_timestone.offsets import LogPartition, SourceOffset
 from tests.support import table_files
 from tests.support.windows_table import TABLE, add, opened, rows, snapshot, sweep
 from timestone_pipeline import MAINTENANCE, PipelineConfig, TablesConfig, open_tables
+from timestone_pipeline.delta.progress import Progress
+from timestone_pipeline.delta.warehouse import STREAM
 from timestone_pipeline.errors import Busy, OldTables
-from timestone_pipeline.progress import Progress
-from timestone_pipeline.warehouse import STREAM
 
 
 def test_folders_are_private_to_the_owner(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from pyspark.sql import SparkSession
 
 from tests.support.plant import START, Plant, message
 from timestone_pipeline import MAINTENANCE, Commit, Span, backfill, compact, open_tables
-from timestone_pipeline.backfill import _Backfill
-from timestone_pipeline.progress import MINUTE_US
+from timestone_pipeline.delta.progress import MINUTE_US
+from timestone_pipeline.jobs.backfill import _Backfill
 
 pytestmark = pytest.mark.spark
 

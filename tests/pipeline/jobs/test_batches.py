@@ -9,8 +9,8 @@ from pyspark.sql import SparkSession
 from tests.support.plant import Plant, message
 from timestone import LogConfig
 from timestone_pipeline import MessageConfig, PipelineError
-from timestone_pipeline.batches import Batches
 from timestone_pipeline.errors import InvalidConfig
+from timestone_pipeline.jobs.batches import Batches
 
 pytestmark = pytest.mark.spark
 

@@ -8,8 +8,8 @@ import pytest
 
 from pyspark_timestone.offsets import LogPartition, Origin, SourceOffset
 from tests.support.damaged_json import DAMAGED_JSON
-from timestone_pipeline.checkpoint import BatchSpan, batch_span, has_batches
 from timestone_pipeline.errors import TablesBehind
+from timestone_pipeline.jobs.checkpoint import BatchSpan, batch_span, has_batches
 
 KEY, OTHER = LogPartition("mqtt", 0), LogPartition("other", 0)
 

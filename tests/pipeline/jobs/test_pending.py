@@ -11,7 +11,7 @@ from pyspark_timestone.offsets import LogPartition, SourceOffset
 from pyspark_timestone.reading.continuity import origin_of
 from timestone.errors import NotAStore
 from timestone_pipeline import SourceConfig
-from timestone_pipeline.pending import is_caught_up
+from timestone_pipeline.jobs.pending import is_caught_up
 
 KEY, OTHER = LogPartition("mqtt", 0), LogPartition("other", 0)
 

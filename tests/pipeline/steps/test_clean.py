@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 import timestone
 from tests.support.spark import batch
 from timestone_pipeline import MessageConfig, good, parse, rejected
-from timestone_pipeline.clean import SEEN_AT, without_repetitions
+from timestone_pipeline.steps.clean import SEEN_AT, without_repetitions
 
 pytestmark = pytest.mark.spark
 

@@ -10,9 +10,9 @@ from pyspark.sql import functions as f
 
 from tests.support.table_files import create
 from timestone_pipeline import PipelineConfig, TablesConfig, Warehouse, open_tables
-from timestone_pipeline.frames import Frames
-from timestone_pipeline.snapshot import Snapshot
-from timestone_pipeline.tables import Table
+from timestone_pipeline.delta.snapshot import Snapshot
+from timestone_pipeline.delta.tables import Table
+from timestone_pipeline.steps.frames import Frames
 
 pytestmark = pytest.mark.spark
 

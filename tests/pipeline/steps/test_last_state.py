@@ -7,8 +7,8 @@ from pyspark.sql import SparkSession
 
 from tests.support.plant import Plant, message
 from timestone_pipeline import open_tables
-from timestone_pipeline.frames import Frames
-from timestone_pipeline.last_state import LastState
+from timestone_pipeline.steps.frames import Frames
+from timestone_pipeline.steps.last_state import LastState
 
 pytestmark = pytest.mark.spark
 

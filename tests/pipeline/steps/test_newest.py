@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from timestone_pipeline import MessageConfig, newest
-from timestone_pipeline.newest import newest_of_files
+from timestone_pipeline.steps.newest import newest_of_files
 
 pytestmark = pytest.mark.spark
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from tests.support.seeds import run_seed, told_on_failure
-from timestone_pipeline.repetitions import KEY, MOMENT, REACHED, Search, keyed, repeated
+from timestone_pipeline.steps.repetitions import KEY, MOMENT, REACHED, Search, keyed, repeated
 
 NAMES = ("machine", "count")
 MESSAGES = pa.schema(

@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from timestone_pipeline import MessageConfig, averages
-from timestone_pipeline.windows import all_averages
+from timestone_pipeline.steps.windows import all_averages
 
 pytestmark = pytest.mark.spark
 
