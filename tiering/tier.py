@@ -19,7 +19,7 @@ from .objects.layout import LogPlace
 from .objects.manifest import Manifest
 from .reading.fetched_segments import FetchedSegments, FetchStatus
 from .reading.histories import Histories
-from .reading.local_view import FOLDER, folder_of_copies, note_source
+from .reading.local_view import FOLDER, folder_of_copies, note_error, note_source
 from .uploading.log_uploader import LogUploader
 from .uploading.uploader import LogStatus, Uploader, UploadStatus
 
@@ -44,6 +44,7 @@ class StoreTier:
             bytes_per_s=config.upload_bytes_per_s,
             delete_delay_us=config.remote_delete_delay_ms * 1000,
             known=self._known,
+            note_error=lambda error: note_error(store.files, store.path, error),
         )
         self._fetched: FetchedSegments | None = None
         self._histories: Histories | None = None
@@ -118,6 +119,7 @@ class StoreTier:
             history = self._histories.known(bucket, LogPlace(log.id, log.name, log.partition))
             if history is not None and history.end <= log.end_offset:
                 log.attach_history(history)
+                self._uploader.uploader_of(log).noted_end = history.end
 
     def _known(self, uploader: LogUploader, manifest: Manifest) -> None:
         assert self._histories is not None

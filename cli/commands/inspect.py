@@ -13,7 +13,7 @@ from timestone.repair.inspection_report import StoreReport
 
 from ..errors import EXIT_SYSTEM, UsageError
 from ..group import Command
-from ..input.bucket_options import bucket_at, bucket_starts
+from ..input.bucket_options import bucket_at, noted_bucket
 from ..input.parameters import STORE_OR_BUCKET
 from ..output.inspect_entries import entries_json, print_entries
 from ..output.inspect_table import print_report
@@ -77,7 +77,7 @@ def _inspected(directory: Path | str, log: str | None, *, deep: bool) -> StoreRe
                 deep=deep,
                 log=log,
                 progress=progress.segments,
-                bucket_start=bucket_starts(directory),
+                bucket=noted_bucket(directory),
             )
         except (NotAStore, UnknownLog) as error:
             raise UsageError(str(error)) from error

@@ -18,7 +18,7 @@ from timestone.view import StoreView, view_store
 
 from ..errors import CommandError, UsageError
 from ..group import Command
-from ..input.bucket_options import bucket_starts
+from ..input.bucket_options import noted_bucket
 from ..input.parameters import DIRECTORY
 from ..output.inspect_table import print_readers
 from ..output.json_object import print_json
@@ -69,9 +69,7 @@ def command(directory: Path, log: str | None, release: str | None, forget: str |
 
 def _show(directory: Path, log: str | None, *, as_json: bool) -> None:
     with ProgressLine() as progress:
-        report = inspect_store(
-            directory, log=log, progress=progress.segments, bucket_start=bucket_starts(directory)
-        )
+        report = inspect_store(directory, log=log, progress=progress.segments, bucket=noted_bucket(directory))
     if report.notes:
         raise CommandError(report.notes[0])
     if as_json:

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from timestone.disk.files import Files
+from timestone.repair.inspection import NotedBucket
 from timestone_tiering.buckets.bucket import Bucket
 from timestone_tiering.buckets.bucket_url import check_endpoint, open_bucket
 from timestone_tiering.errors import TieringError
@@ -36,18 +37,18 @@ def bucket_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def bucket_starts(store: Path) -> Callable[[int, str, int], int | None]:
-    """Return where the history of each log begins in the bucket of a store, for `inspect_store`. If the note of the
-    bucket cannot be used, the store counts as one without a bucket, with a warning."""
+def noted_bucket(store: Path) -> NotedBucket | None:
+    """Return what a store has noted about its bucket, for `inspect_store`. If that cannot be used, the store counts as
+    one without a bucket, with a warning."""
     if (store / "tier").exists():
         # Not at the top: a store without a bucket is inspected without all of this.
         from timestone_tiering.reading import local_view  # noqa: PLC0415
 
         try:
-            return local_view.bucket_starts(store, Files())
+            return local_view.noted_bucket(store, Files())
         except TieringError as error:
             _LOGGER.warning("%s: the bucket of the store is not looked at: %s", store, error)
-    return lambda log_id, name, partition: None
+    return None
 
 
 def bucket_at(url: str, endpoint: str | None, region: str | None) -> Bucket:

@@ -43,6 +43,11 @@ def explanations(report: StoreReport) -> Iterator[str]:
             "process has closed the store, or these files are a copy of one in use."
         )
     yield from report.notes
+    if report.bucket_error:
+        yield (
+            f"the last upload failed: {report.bucket_error}. Next: look at the bucket and the credentials; a running "
+            "server tries again by itself."
+        )
     for log in report.logs:
         name = f"{log.log}-{log.partition}"
         if log.error:

@@ -64,6 +64,9 @@ def _print_report(console: Console, report: StoreReport, *, segments: bool) -> N
     else:
         for logs, about in ((others, ""), (own, "written by the server about itself:")):
             _print_logs(console, logs, about)
+    if report.bucket:
+        console.print(f"\nuploaded to {report.bucket}, as far as the store has noted:")
+        console.print(Padding(_uploads(others), _INDENT, expand=False))
     if report.readers:
         console.print()
         console.print(Padding(_readers(report.readers), _INDENT, expand=False))
@@ -110,6 +113,25 @@ def _logs(logs: Sequence[LogReport], *, wide: bool) -> Table:
         state = "unreadable" if log.error else f"{worst or 'empty'}{unsynced}"
         style = "red" if log.error else _STYLES[worst] if worst else ""
         table.add_row(f"{log.log}-{log.partition}", *cells, state, style=style)
+    return table
+
+
+def _uploads(logs: Sequence[LogReport]) -> Table:
+    """Return the table of what the bucket of a store has."""
+    table = simple_table()
+    table.add_column("log", overflow="fold")
+    table.add_column("up to", justify="right", no_wrap=True)
+    table.add_column("not uploaded")
+    for log in logs:
+        size = format_bytes(log.waiting_bytes)
+        waiting = (
+            f"{format_count(log.waiting_segments, 'segment')}, {size}" if log.waiting_segments else "nothing"
+        )
+        name = f"{log.log}-{log.partition}"
+        if log.uploaded_offset is None:
+            table.add_row(name, "", "not readable" if log.error else "compacted logs stay on the disk")
+        else:
+            table.add_row(name, str(log.uploaded_offset), waiting)
     return table
 
 

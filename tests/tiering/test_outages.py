@@ -26,11 +26,14 @@ from tests.support.waiting import wait_for
 from tests.tiering.conftest import append
 from timestone import HistoryUnavailable, LogConfig
 from timestone.log import Log
+from timestone.repair.inspection import inspect_store
+from timestone.repair.inspection_report import StoreReport
 from timestone.store import Store
 from timestone_tiering.buckets.object_storage import ObjectStorage
 from timestone_tiering.config import TierConfig
 from timestone_tiering.errors import BucketRefused, UnfitBucket
 from timestone_tiering.objects.layout import LogPlace
+from timestone_tiering.reading.local_view import noted_bucket
 from timestone_tiering.tier import StoreTier
 
 pytestmark = pytest.mark.slow
@@ -198,3 +201,33 @@ def test_a_server_that_ignores_create_only_is_refused_at_start(
         StoreTier(store, TierConfig(url=url, endpoint=proxy.endpoint)).start()
     assert store.tier is None
     assert list(ObjectStorage(url).objects("owners/")) == []
+
+
+def test_a_store_notes_what_waits_and_the_last_error_for_inspection(
+    own_server: S3Server, store: Store, url: str
+) -> None:
+    """Also when the bucket is away from the start of the server on, before it could be claimed."""
+    log = store.log("telemetry")
+    append(log, 31)
+    with StoreTier(store, TierConfig(url=url)) as tier:
+        wait_for_upload(tier, log)
+    own_server.stop()
+    append(log, 20)
+    with StoreTier(store, TierConfig(url=url)) as tier:
+        wait_for(lambda: tier.status().state == "waiting")
+        (status,) = tier.log_status()
+        assert (status.end, status.waiting_segments) == (30, 2)
+        wait_for(lambda: inspected(store).bucket_error != "")
+        report = inspected(store)
+        assert report.bucket == url and url in report.bucket_error and report.exit_code == 0
+        (found,) = report.logs
+        assert (found.start_offset, found.uploaded_offset, found.waiting_segments) == (0, 30, 2)
+        assert found.waiting_bytes == status.waiting_bytes > 0
+        own_server.start()
+        wait_for(lambda: inspected(store).logs[0].uploaded_offset == log.growing_base, timeout_s=60)
+        wait_for(lambda: inspected(store).bucket_error == "")
+    assert inspected(store).logs[0].waiting_segments == 0
+
+
+def inspected(store: Store) -> StoreReport:
+    return inspect_store(store.path, bucket=noted_bucket(store.path, store.files))

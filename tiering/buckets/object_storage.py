@@ -35,6 +35,8 @@ _QUERY = re.compile(r"(?P<address>https?://[^\s?)]*)\?[^\s)]*")
 """A signed address has its signature behind the question mark."""
 _METADATA = "169.254.169.254"
 _ANSWER_TEXT = re.compile(r"<.*?<Code>(?P<code>\w+)</Code>.*?<Message>(?P<message>[^<]*)</Message>.*")
+_PREFACE = re.compile(r"^Generic \w+ error: (Error performing [\w ]+ request: )?")
+"""What obstore says before the call that failed."""
 _NEVER = (
     "NoSuchBucket",
     "AccessDenied",
@@ -177,6 +179,7 @@ def _failure(url: str, error: Exception) -> BucketError:
 def _reason(error: Exception) -> str:
     """Return the error of obstore as one line, without the queries of addresses and the numbers of requests."""
     text = _QUERY.sub(r"\g<address>", str(error).partition("\n\n")[0].replace("\n", " "))
+    text = _PREFACE.sub("", text)
     answer = _ANSWER_TEXT.search(text)
     return f"{text[: answer.start()].rstrip(': ')}: {answer['code']}: {answer['message']}" if answer else text
 

@@ -4,7 +4,7 @@ The owner of the store notes where its bucket is, without credentials, and keeps
 cache of its own in a temporary folder."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -24,15 +24,33 @@ from .histories import Histories, newest_copy
 from .temporary_folder import TemporaryFolder
 
 FOLDER = "tier"
-"""Of a store: what was fetched from a bucket, copies of its manifests, and SOURCE."""
+"""Of a store: what was fetched from a bucket, copies of its manifests, SOURCE and ERROR."""
 SOURCE = "source.json"
 """Which bucket: its URL, endpoint and region."""
+ERROR = "error.json"
+"""Why the last upload failed. Only while it is so."""
 
 
 def note_source(files: Files, store: Path, config: TierConfig) -> None:
     """Note which bucket a store has, for views. Raises OSError."""
-    path = store / FOLDER / SOURCE
-    fields = {"url": config.url, "endpoint": config.endpoint, "region": config.region}
+    _note(
+        files,
+        store / FOLDER / SOURCE,
+        {"url": config.url, "endpoint": config.endpoint, "region": config.region},
+    )
+
+
+def note_error(files: Files, store: Path, error: str) -> None:
+    """Note why the last upload failed, for `timestone inspect`; empty: it did not. Raises OSError."""
+    path = store / FOLDER / ERROR
+    if error:
+        _note(files, path, {"error": error})
+    else:
+        with suppress(FileNotFoundError):
+            files.unlink(path)
+
+
+def _note(files: Files, path: Path, fields: Mapping[str, str | None]) -> None:
     temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
     with suppress(FileNotFoundError):
         files.unlink(temporary)
@@ -71,21 +89,30 @@ def remote_history(view: StoreView, *, bucket: Bucket | None = None) -> Iterator
             view.open_segments.clear()
 
 
-def bucket_starts(store: Path, files: Files) -> Callable[[int, str, int], int | None]:
-    """Return a function that says for the id, name and partition of a log where its history in the bucket of a store
-    begins, as far as the store knows; None without one. Asks nothing of the bucket. Raises DamagedObject when what the
-    owner has noted cannot be used, TieringError."""
+class NotedBucket:
+    """What a store has noted about its bucket, which is not asked: `NotedBucket` of `inspect_store`."""
+
+    def __init__(self, store: Path, files: Files, bucket: Bucket) -> None:
+        """Raises DamagedObject when the note of the last error cannot be used."""
+        self.url = bucket.url
+        self.error = _noted_error(store)
+        self._files = files
+        self._copies = folder_of_copies(store, bucket)
+
+    def range_of(self, log_id: int, name: str, partition: int) -> tuple[int, int] | None:
+        """Return the offsets [start, end) that the bucket has of a log; None for none."""
+        manifest = newest_copy(self._files, self._copies, LogPlace(log_id, name, partition))
+        return None if manifest is None or manifest.start == manifest.end else (manifest.start, manifest.end)
+
+
+def noted_bucket(store: Path, files: Files) -> NotedBucket | None:
+    """Return what a store has noted about its bucket; None for a store without one. Raises DamagedObject when the notes
+    cannot be used, TieringError."""
     config = _source(store)
     if config is None or config.url is None:
-        return lambda log_id, name, partition: None
+        return None
     bucket = open_bucket(config.url, endpoint=config.endpoint, region=config.region)
-    copies = folder_of_copies(store, bucket)
-
-    def start_of(log_id: int, name: str, partition: int) -> int | None:
-        manifest = newest_copy(files, copies, LogPlace(log_id, name, partition))
-        return None if manifest is None or manifest.start == manifest.end else manifest.start
-
-    return start_of
+    return NotedBucket(store, files, bucket)
 
 
 def _source(store: Path) -> TierConfig | None:
@@ -96,4 +123,14 @@ def _source(store: Path) -> TierConfig | None:
     except FileNotFoundError:
         return None
     except (ValueError, TypeError) as error:
+        raise DamagedObject(str(path), str(error)) from error
+
+
+def _noted_error(store: Path) -> str:
+    path = store / FOLDER / ERROR
+    try:
+        return str(json_object(path.read_bytes())["error"])
+    except FileNotFoundError:
+        return ""
+    except (ValueError, KeyError) as error:
         raise DamagedObject(str(path), str(error)) from error

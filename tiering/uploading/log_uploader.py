@@ -92,6 +92,8 @@ class LogUploader:
         identity: LogIdentity = log.topics.identity
         self.log = log
         self.objects = LogObjects(bucket, LogPlace(identity.log_id, identity.name, identity.partition))
+        self.noted_end = 0
+        """End of the newest manifest that the store has noted, until `manifest` is known."""
         self.manifest: Manifest | None = None
         """The newest, once it is known: committed by this process, or found."""
         self._ownership = ownership
@@ -129,7 +131,9 @@ class LogUploader:
 
     def backlog(self) -> Backlog:
         """Return what is sealed and, as far as is known, not in the bucket yet."""
-        end = self.manifest.end if self.manifest else 0
+        if not self.is_tiered:
+            return Backlog(0, 0)
+        end = self.manifest.end if self.manifest else self.noted_end
         waiting = [
             one.trailer for one in self.log.segment_list.sealed() if one.trailer and one.end_offset > end
         ]

@@ -78,8 +78,10 @@ class Uploader:
         bytes_per_s: int = 0,
         delete_delay_us: int = DAY_MS * 1000,
         known: Callable[[LogUploader, Manifest], None] = lambda uploader, manifest: None,
+        note_error: Callable[[str], None] = lambda error: None,
     ) -> None:
-        """logs: those of the store now. known: see `LogUploader`."""
+        """logs: those of the store now. known: see `LogUploader`. note_error: called when uploads begin to fail, or for
+        another reason, and with an empty text when they no longer do."""
         self.bucket = bucket
         self.ownership = Ownership(bucket, documents, now_us)
         self._status = UploadStatus()
@@ -87,6 +89,8 @@ class Uploader:
         self._files = files
         self._now_us = now_us
         self._known = known
+        self._note_error = note_error
+        self._noted: str | None = None
         self._delete_delay_us = delete_delay_us
         # A few times within the delay, and not too often: each look lists the objects of all logs.
         self._collect_every_s = min(max(delete_delay_us / 4e6, 1.0), _COLLECT_EVERY_S)
@@ -151,7 +155,9 @@ class Uploader:
         return self._status
 
     def log_status(self) -> list[LogStatus]:
-        """Return the progress of each log."""
+        """Return the progress of each log, also while the bucket does not answer."""
+        for log in self._logs():
+            self.uploader_of(log)
         return [self._status_of(key, one) for key, one in sorted(self._uploaders.items())]
 
     def uploader_of(self, log: UploadedLog) -> LogUploader:
@@ -172,6 +178,7 @@ class Uploader:
             while self._status.state != "stopped":
                 try:
                     wait_s = self._work()
+                    self._keep_error(next(iter(self._errors.values()), ""))
                 except Stopping:
                     raise
                 except Exception as error:
@@ -294,12 +301,23 @@ class Uploader:
             _LOGGER.error("tiering: %s", error, exc_info=not expected)
         self._status.error_count += 1
         self._status.last_error = str(error)
+        self._keep_error(str(error))
         if isinstance(error, _FINAL):
             self._status.state = "stopped"
             return 0.0
         self._status.state = "waiting"
         self._retry_s = min(max(2 * self._retry_s, _RETRY_FIRST_S), _RETRY_MOST_S)
         return self._retry_s * random.uniform(0.5, 1.0)
+
+    def _keep_error(self, error: str) -> None:
+        with self._lock:
+            if error == self._noted or self._status.state == "stopped":
+                return
+            self._noted = error
+            try:
+                self._note_error(error)
+            except OSError as failure:
+                _LOGGER.warning("tiering: %s", failure)
 
     def _note(self, key: int, error: Exception) -> None:
         if self._errors.get(key) != str(error):
@@ -312,7 +330,7 @@ class Uploader:
         return LogStatus(
             one.log.folder.name,
             manifest.start if manifest else 0,
-            manifest.end if manifest else 0,
+            manifest.end if manifest else one.noted_end,
             manifest.size_bytes if manifest else 0,
             manifest.segment_count if manifest else 0,
             backlog.segment_count,

@@ -6,9 +6,9 @@ owns the store, so that a running server is not reported as a fault."""
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from timestone.disk.catalog import Catalog, CatalogRow, folder_missing
 from timestone.disk.clock import Clock
@@ -28,7 +28,6 @@ from timestone.upkeep.age_marks import AgeMarks
 from timestone.upkeep.retention import CLOCK_KEY
 from timestone.upkeep.retention import SPACE as RETENTION_SPACE
 
-BucketStart = Callable[[int, str, int], int | None]
 EXIT_CLEAN, EXIT_UNCLOSED, EXIT_TORN, EXIT_CORRUPT, EXIT_UNREADABLE = range(5)
 
 _EXIT_OF_STATE = {
@@ -41,6 +40,17 @@ _EXIT_OF_STATE = {
 }
 
 
+class NotedBucket(Protocol):
+    """What a store has noted about the bucket that it uploads to."""
+
+    url: str
+    error: str
+    """Why the last upload failed; empty if it did not."""
+
+    def range_of(self, log_id: int, name: str, partition: int) -> tuple[int, int] | None:
+        """Return the offsets [start, end) that the bucket has of a log; None for none."""
+
+
 def inspect_store(
     path: str | os.PathLike[str],
     *,
@@ -49,11 +59,10 @@ def inspect_store(
     files: Files | None = None,
     clock: Clock | None = None,
     progress: Progress | None = None,
-    bucket_start: BucketStart = lambda log_id, name, partition: None,
+    bucket: NotedBucket | None = None,
 ) -> StoreReport:
     """Look at every file of a store. deep: check every byte that a checksum covers. log: only the partitions of
-    this log, or one folder such as `telemetry-0`. bucket_start: where the history of a log in a bucket begins, by its
-    id, name and partition; None without one.
+    this log, or one folder such as `telemetry-0`. bucket: that of the store; None without one.
 
     Raises NotAStore when there is nothing to look at, UnknownLog; everything else that is wrong is in the report.
     """
@@ -73,7 +82,10 @@ def inspect_store(
     notes += [f"{names.log_folder(*one)}: {folder_missing(rows[one].next_offset)}." for one in missing]
     reports = [LogInspection(files, store, one, rows.get(one), deep, progress).report() for one in chosen]
     reports = [_with_age(report, catalogued, clock or Clock()) for report in reports]
-    reports = [_with_bucket(report, bucket_start) for report in reports]
+    if bucket is not None:
+        reports = [
+            _with_bucket(report, rows.get((report.log, report.partition)), bucket) for report in reports
+        ]
     readers = [
         _reader_report(reader, found, reports)
         for reader, found in catalogued.committed.items()
@@ -93,6 +105,8 @@ def inspect_store(
         exit_code=code,
         damage=still_there,
         copied_from_pid=None if owner is not None or code == EXIT_CLEAN else owner_elsewhere(files, lock),
+        bucket="" if bucket is None else bucket.url,
+        bucket_error="" if bucket is None else bucket.error,
     )
 
 
@@ -182,12 +196,23 @@ def _with_age(report: LogReport, catalogued: _Catalogued, clock: Clock) -> LogRe
     return dataclasses.replace(report, age_unproven=unproven)
 
 
-def _with_bucket(report: LogReport, bucket_start: BucketStart) -> LogReport:
-    """Return the report with the records that only a bucket has."""
-    start = None if report.error else bucket_start(report.id, report.log, report.partition)
-    if start is None or start >= report.start_offset:
+def _with_bucket(report: LogReport, row: CatalogRow | None, bucket: NotedBucket) -> LogReport:
+    """Return the report with what the bucket has of the log, and with what it does not have yet."""
+    if report.error:
         return report
-    return dataclasses.replace(report, start_offset=start, local_start_offset=report.start_offset)
+    start, end = bucket.range_of(report.id, report.log, report.partition) or (report.start_offset, 0)
+    if start < report.start_offset:
+        report = dataclasses.replace(report, start_offset=start, local_start_offset=report.start_offset)
+    if names.is_server_log(report.log) or (row is not None and row.config.compact):
+        return report
+    sealed = [one for one in report.segments if one.state == State.SEALED and one.records]
+    waiting = [one for one in sealed if one.next_offset > end]
+    return dataclasses.replace(
+        report,
+        uploaded_offset=end,
+        waiting_segments=len(waiting),
+        waiting_bytes=sum(one.stored_bytes + one.index_bytes for one in waiting),
+    )
 
 
 def _reader_report(reader: ReaderId, found: Commitment, reports: list[LogReport]) -> ReaderReport:

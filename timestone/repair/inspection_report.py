@@ -79,6 +79,11 @@ class LogReport:
     on the disk. Counts and segments are those of the disk."""
     age_unproven: int = 0
     """Number of sealed segments that are older than `retention_ms` by their timestamps, but not provably."""
+    uploaded_offset: int | None = None
+    """End of what the bucket of the store has, as far as the store has noted; None for a log that is not uploaded."""
+    waiting_segments: int = 0
+    """Sealed segments that the bucket does not have yet."""
+    waiting_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +126,10 @@ class StoreReport:
     cleanly."""
     owner: str = ""
     """Who uploads to a bucket; empty for a store on the disk."""
+    bucket: str = ""
+    """Where the store uploads to; empty for nowhere."""
+    bucket_error: str = ""
+    """Why the last upload failed; empty if it did not."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values for `json.dumps`. The id of a log is sixteen hex digits, because readers of JSON may

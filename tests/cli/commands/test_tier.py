@@ -232,4 +232,6 @@ def test_named_readers_have_missed_nothing_that_the_bucket_has(
         (reader,) = json.loads(capsys.readouterr().out)["readers"]
         assert reader["missed"] == 0
     assert main(["inspect", str(tmp_path / "data"), "--segments"]) == 0
-    assert "in the bucket only" in " ".join(capsys.readouterr().out.split())
+    out = " ".join(capsys.readouterr().out.split())
+    assert "in the bucket only" in out
+    assert "log up to not uploaded" in out and "telemetry-0 31 nothing" in out

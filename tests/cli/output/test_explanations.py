@@ -173,6 +173,11 @@ def test_what_the_scrubber_has_found_is_said_with_the_next_step() -> None:
     assert many[-1] == "the scrubber has found 20 damaged runs of records in all."
 
 
+def test_the_last_failed_upload_is_explained_with_the_next_step() -> None:
+    (sentence,) = explanations(replace(report(), bucket="s3://b", bucket_error="s3://b: no answer"))
+    assert sentence.startswith("the last upload failed: s3://b: no answer. Next: ")
+
+
 def test_a_reader_overtaken_by_retention_is_marked() -> None:
     reader = ReaderReport("t", 0, "billing", offset=5, committed_us=1, lag=90, missed=10)
     behind = replace(report(), readers=(reader, replace(reader, name="audit", missed=0)))

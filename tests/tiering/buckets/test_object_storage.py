@@ -19,6 +19,7 @@ def test_errors_are_one_line_without_queries_and_numbers_of_requests() -> None:
     )
     error = _failure("s3://b", Exception(text))
     assert isinstance(error, BucketUnavailable)
+    assert str(error).startswith("s3://b: Error performing PUT http://127.0.0.1:1/b/x in 1ms")
     assert str(error).endswith("status code: 503: SlowDown: Please reduce your rate")
     assert "secret" not in str(error)
 

@@ -13,7 +13,7 @@ from timestone.store import Store
 from timestone_tiering.buckets.folder_bucket import FolderBucket
 from timestone_tiering.errors import NoHistory
 from timestone_tiering.operations.inspection import inspect_bucket
-from timestone_tiering.reading.local_view import bucket_starts
+from timestone_tiering.reading.local_view import noted_bucket
 
 
 def test_a_bucket_has_the_segments_of_its_store(store: Store, log: Log, uploaded: FolderBucket) -> None:
@@ -68,7 +68,7 @@ def test_a_store_counts_what_only_its_bucket_has_as_there(
 ) -> None:
     """A named reader below the local start has missed nothing."""
     store.log("telemetry").reader(name="late").commit(5)
-    before = inspect_store(store.path, bucket_start=bucket_starts(store.path, store.files))
+    before = inspect_store(store.path, bucket=noted_bucket(store.path, store.files))
     assert (before.logs[0].local_start_offset, before.readers[0].missed) == (None, 0)
     log.configure(local_retention_bytes=1)
     upload_store(store, uploaded)
@@ -76,6 +76,6 @@ def test_a_store_counts_what_only_its_bucket_has_as_there(
     assert (log.start_offset, log.local_start_offset) == (0, 30)
     (reader,) = inspect_store(store.path).readers
     assert reader.missed == 25, "by the disk alone"
-    report = inspect_store(store.path, bucket_start=bucket_starts(store.path, store.files))
+    report = inspect_store(store.path, bucket=noted_bucket(store.path, store.files))
     assert (report.logs[0].start_offset, report.logs[0].local_start_offset) == (0, 30)
     assert (report.readers[0].missed, report.readers[0].lag) == (0, 26)
