@@ -13,8 +13,8 @@ from timestone.disk.files import Files
 from timestone.disk.lock import is_owned
 from timestone.errors import TimestoneError, UnknownLog
 from timestone.format.names import LOCK_NAME, log_folder
-from timestone.repair.inspection import inspect_store
 from timestone.repair.inspection_report import LogReport
+from timestone.repair.log_inspection import LogInspection
 from timestone.view import LogView, StoreView
 
 from .config import ConsoleConfig, Role
@@ -32,7 +32,8 @@ _STATUS_OLD_S = 10.0
 _REPORT_COUNT = 8
 _ASKED_COUNT = 100
 """Topics in one question to the server."""
-_ANSWER_COUNT = 10_000
+_ANSWER_COUNT, _ANSWER_S = 10_000, 5.0
+"""Most answers about topics that a session keeps, and for how long: the rules of the server may change."""
 _SIDE_FILES = "parquet"
 """Folder of the files that `timestone parquet` writes."""
 
@@ -155,6 +156,9 @@ class Sources:
             return dict.fromkeys(topics, True)
         if session.role < Role.READER:
             return dict.fromkeys(topics, False)
+        now_s = time.monotonic()
+        if now_s - session.asked_s > _ANSWER_S or len(session.may_read) > _ANSWER_COUNT:
+            session.may_read, session.asked_s = {}, now_s
         known = session.may_read
         unknown = [one for one in topics if one not in known]
         for first in range(0, len(unknown), _ASKED_COUNT):
@@ -163,8 +167,6 @@ class Sources:
                 answers = self.server.call("may_read", user=session.user, topics=asked)["may_read"]
             except (NoServer, ServerRefused, KeyError):
                 break
-            if len(known) > _ANSWER_COUNT:
-                known.clear()
             known.update(zip(asked, map(bool, answers), strict=True))
         return {one: known.get(one, False) for one in topics}
 
@@ -175,10 +177,11 @@ class Sources:
             if kept is not None and time.monotonic() - kept[0] < max(_REPORT_S, 10 * kept[1]):
                 return kept[2]
             began_s = time.monotonic()
-            try:
-                found = inspect_store(self.view.path, log=log_folder(name, partition)).logs[0]
-            except UnknownLog as error:
-                raise Problem("not-found", str(error)) from None
+            self.log(name, partition)
+            row = self.view.row(name, partition)
+            found = LogInspection(
+                Files(), self.view.path, (name, partition), row, deep=False, progress=None, topics=False
+            ).report()
             if len(self._reports) >= _REPORT_COUNT:
                 self._reports.clear()
             self._reports[name, partition] = time.monotonic(), time.monotonic() - began_s, found

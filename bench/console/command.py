@@ -142,7 +142,7 @@ def command(
     with working_directory(directory) as work:
         environment = probe_environment(work)
         if "costs" in parts:
-            costs = measure_costs(work.absolute(), loads, repeat, progress)
+            costs = measure_costs(work.absolute(), loads, repeat, progress, quick=quick)
         if "answers" in parts:
             answers = measure_answers(work.absolute(), size, progress)
     progress("")
@@ -154,9 +154,9 @@ def command(
     head = f"{size.clients:,} clients, {size.topics:,} topics, {size.samples:,} samples, medians of {repeat} turns"
     print_report("console", {}, environment, [head], as_json=False)
     if "costs" in parts:
-        _print_costs(costs)
+        print_costs(costs)
     if "answers" in parts:
-        _print_answers(answers)
+        print_answers(answers)
     _print_goals(goals)
 
 
@@ -185,7 +185,8 @@ def _print(headings: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
     print_tables(lambda console: print_split(console, table))
 
 
-def _print_costs(costs: Costs) -> None:
+def print_costs(costs: Costs) -> None:
+    """Print a table for each load, with a row for each mode."""
     headings = ("publishes/s", "server", "us a message", "console", "ack p50 us", "p99 us", "server MiB")
     for load, groups in PLAN.items():
         rows = [
@@ -205,7 +206,8 @@ def _print_costs(costs: Costs) -> None:
         _print((load, *headings), rows)
 
 
-def _print_answers(answers: Answers) -> None:
+def print_answers(answers: Answers) -> None:
+    """Print the calls, and the sizes of the pages."""
     rows = [
         (
             f"{one.page}: {_call(one.path)}",

@@ -139,19 +139,27 @@ def scenarios(clients: int, seconds: int, messages: int) -> dict[str, Scenario]:
     return {LOADS[0]: steady, LOADS[1]: Scenario(name="fan-in", publishers=10, messages=messages)}
 
 
-def measure_costs(directory: Path, loads: Mapping[str, Scenario], repeat: int, progress: Progress) -> Costs:
-    """Run each load in its modes `repeat` times; each turn begins with another group. Raises BenchmarkError."""
+def measure_costs(
+    directory: Path, loads: Mapping[str, Scenario], repeat: int, progress: Progress, *, quick: bool = False
+) -> Costs:
+    """Run each load in its modes `repeat` times; each turn begins with another group. quick: no turn that warms, and
+    one run of each load in a turn. Raises BenchmarkError."""
     runs: dict[str, dict[str, list[Run]]] = {
         load: {mode: [] for group in PLAN[load] for mode in group} for load in loads
     }
-    with _servers(directory, {mode for modes in runs.values() for mode in modes}) as servers:
-        for turn in range(repeat + 1):
+    with ExitStack() as stack:
+        # Each load has servers of its own: the memory after one at full speed is not that of many clients.
+        servers = {
+            load: stack.enter_context(_servers(directory / f"load-{number}", set(runs[load])))
+            for number, load in enumerate(loads)
+        }
+        for turn in range(int(quick), repeat + 1):
             for load, scenario in loads.items():
-                for time in range(_TIMES[load] if turn else 1):
+                for time in range(_TIMES[load] if turn and not quick else 1):
                     first = (turn + time) % len(PLAN[load])
                     for group in (*PLAN[load][first:], *PLAN[load][:first]):
                         progress(f"{load}, {' and '.join(group)}: turn {turn} of {repeat}")
-                        found = _run(scenario, group, servers)
+                        found = _run(scenario, group, servers[load])
                         if turn:  # the first one warms
                             for mode, run in found.items():
                                 runs[load][mode].append(run)
@@ -160,6 +168,7 @@ def measure_costs(directory: Path, loads: Mapping[str, Scenario], repeat: int, p
 
 @contextmanager
 def _servers(directory: Path, modes: set[str]) -> Iterator[dict[str, Served]]:
+    directory.mkdir()
     with ExitStack() as stack:
         yield {
             mode: stack.enter_context(served(directory / f"server-{number}", mode, *MODES[mode].options))

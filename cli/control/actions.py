@@ -19,7 +19,7 @@ from ..process.version import timestone_version
 from .arguments import InvalidRequest, log_of, number, optional, text
 from .operations import OPERATIONS, Operations
 
-PAGE_COUNT = 25
+PAGE_COUNT = 50
 """Most connections in a line, so that the event loop has its own turn after each half of a millisecond."""
 _PAGE_CHARACTERS = 1 << 14
 """A page ends with the connection whose names exceed this together: one may have 64 KiB, and six times as much in

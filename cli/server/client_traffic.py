@@ -5,7 +5,7 @@ import asyncio
 import heapq
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from timestone.fronts import Administered
 
@@ -29,39 +29,59 @@ _SLICE = 25
 Row = Mapping[str, Any]
 
 
+class _Recorded(NamedTuple):
+    """Counts of the connections of a front at their last records. Two tables of numbers: with a pair for each
+    connection it would be three times as large."""
+
+    packets: dict[int, int]
+    refused: dict[int, int]
+    """Refused publishes, of the few connections that have some."""
+
+    def keep(self, connection: int, last: "_Recorded") -> None:
+        """Take over what was known of a connection."""
+        for ours, theirs in zip(self, last, strict=True):
+            if connection in theirs:
+                ours[connection] = theirs[connection]
+
+    def note(self, row: Row) -> None:
+        """Note the counts of a connection that is recorded."""
+        self.packets[row["connection"]] = _packets(row)
+        if row["publishes_refused"]:
+            self.refused[row["connection"]] = row["publishes_refused"]
+
+
 class ClientTraffic:
     """Connections of one server. Event-loop thread only."""
 
     def __init__(self, count: int) -> None:
         """count: most connections to record at a time."""
         self.count = count
-        self._recorded: dict[tuple[str, int], tuple[int, int]] = {}
-        """Packets and refused publishes of a connection at its last record."""
+        self._recorded: dict[str, _Recorded] = {}
+        """By front."""
 
     async def rows(self, fronts: Sequence[Administered]) -> list[dict[str, Any]]:
         """Return the facts of connections that are in trouble or have moved since their last record, the most urgent
         first. Those above the limit have their turn later: what is recorded are counts since the connection began."""
         heap: list[tuple[bool, int, tuple[str, int], list[str], Row]] = []
-        recorded, found = {}, 0
+        found = 0
+        before, self._recorded = self._recorded, {front.name: _Recorded({}, {}) for front in fronts}
         for front in fronts:
             clients = front.clients()
+            last = before.get(front.name, _Recorded({}, {}))
             while page := list(itertools.islice(clients, _SLICE)):
                 for row in page:
                     key = front.name, row["connection"]
-                    packets, refused = self._recorded.get(key, (0, 0))
-                    if packets:
-                        recorded[key] = packets, refused
-                    moved = _packets(row) - packets
-                    trouble = _trouble(row, refused)
+                    self._recorded[front.name].keep(row["connection"], last)
+                    moved = _packets(row) - last.packets.get(row["connection"], 0)
+                    trouble = _trouble(row, last.refused.get(row["connection"], 0))
                     if moved or trouble:
                         found += 1
                         add = heapq.heappush if len(heap) < self.count else heapq.heappushpop
                         add(heap, (bool(trouble), moved, key, trouble, row))
                 await asyncio.sleep(0)
         heap.sort(reverse=True)
-        for _, _, key, _, row in heap:
-            recorded[key] = _packets(row), row["publishes_refused"]
-        self._recorded = recorded
+        for _, _, (name, _), _, row in heap:
+            self._recorded[name].note(row)
         return [_facts(row, trouble, found - len(heap)) for _, _, _, trouble, row in heap]
 
 

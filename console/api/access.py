@@ -1,5 +1,6 @@
 """The caller, login and logout; versions, settings and licences of the console."""
 
+import functools
 from importlib.metadata import PackageNotFoundError, metadata, version
 from typing import Annotated, Any
 
@@ -82,8 +83,9 @@ def _checked(sources: Sources, body: LoginBody, address: str) -> Session:
 
 def logout(sources: Sources, session: Session, query: NoQuery) -> Me:
     """Log out: the session ends in the console, too."""
-    sources.sessions.end(session)
-    session.new_id = ""
+    if session.token:  # not for a script, whose requests share one
+        sources.sessions.end(session)
+        session.new_id = ""
     return me_of(sources, Session(None, sources.config.anonymous))
 
 
@@ -146,6 +148,7 @@ def _shown(value: Any) -> str:
     return ", ".join(" ".join(map(str, entry)) for entry in entries)
 
 
+@functools.cache
 def _licence(name: str) -> Licence:
     try:
         facts = metadata(name).json

@@ -15,7 +15,7 @@ from timestone.metrics.records import Sample
 
 from ..http.sessions import Session
 from ..reading.conditions import LEAST_TREND_S, findings
-from ..reading.reader_lags import ReaderPlace, furthest_behind
+from ..reading.reader_lags import ReaderPlace, furthest_behind, time_at
 from ..reading.samples import POINTS_MOST, Change, changes, highest, in_order, percentile, total
 from ..sources import Sources
 
@@ -320,11 +320,16 @@ def _horizons(sources: Sources) -> list[Horizon]:
         try:
             log = sources.view.log(name, partition)
             start, end = log.start_offset, log.end_offset
-            oldest_us = log.record(start).timestamp_us if start < end else None
         except (TimestoneError, OSError):
             continue  # the page of the logs says why
         found.append(
-            Horizon(log=name, partition=partition, oldest_us=oldest_us, start_offset=start, end_offset=end)
+            Horizon(
+                log=name,
+                partition=partition,
+                oldest_us=time_at(log, start),
+                start_offset=start,
+                end_offset=end,
+            )
         )
     return found
 

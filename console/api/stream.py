@@ -94,7 +94,7 @@ async def _events(
     try:
         yield b"retry: 1000\n\n"
         tick = 0
-        while True:
+        while not sources.sessions.has_ended(session):
             if tick % _FIGURES_TICKS == 0:
                 figures = await asyncio.to_thread(_figures, sources)
                 yield _event("figures", figures, at if log is not None else None)

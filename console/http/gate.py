@@ -1,6 +1,7 @@
 """Checks of each request before a handler sees it: the header Host, other sites, the session, its rate; and the headers
 of each response, of any status."""
 
+import hmac
 import ipaddress
 import logging
 import time
@@ -111,20 +112,21 @@ class Gate:
 
     async def _session(self, scope: Scope, headers: "_Headers") -> Session:
         """Return the caller of the API. Raises Problem."""
+        is_login = scope["path"] == LOGIN_PATH  # starts with nothing, so that no session is continued by it
         authorization = headers.first(b"authorization")
-        if authorization is not None:
+        if authorization is not None and not is_login:
             session = await self._authorize(authorization.decode("latin-1"), address_of(scope))
             self._slow_down(session)
             return session
         _check_same_origin(scope, headers)
         number = cookies(headers).get(cookie_name(self._config))
-        # A login starts with nothing, so that no session is continued by it.
-        found = self._sessions.find(number) if number and scope["path"] != LOGIN_PATH else None
+        found = self._sessions.find(number) if number and not is_login else None
         if found is None:
-            if scope["method"] == "POST" and scope["path"] != LOGIN_PATH:
+            if scope["method"] == "POST" and not is_login:
                 raise Problem("login-required", "this call needs a session: log in first")
             return Session(None, self._config.anonymous, address=address_of(scope))
-        if scope["method"] == "POST" and headers.first(TOKEN_HEADER) != found.token.encode():
+        token = headers.first(TOKEN_HEADER) or b""
+        if scope["method"] == "POST" and not hmac.compare_digest(token, found.token.encode()):
             raise Problem("cross-site", "the header X-Timestone-Token is not the token of this session")
         self._slow_down(found)
         return found
@@ -179,7 +181,7 @@ def is_own_host(values: list[bytes], names: tuple[str, ...]) -> bool:
         host, colon, port = host.partition(":")
         if colon and not port.isdigit():
             return False
-    if host == "localhost" or host in names:
+    if host == "localhost" or host in [one.lower() for one in names]:
         return True
     try:
         return ipaddress.ip_address(host).is_loopback

@@ -36,8 +36,11 @@ class Session:
     allowance: float = 0.0
     """Requests that it may make at once, as of `counted_s`; see `Gate`."""
     counted_s: float = -1e9
+    is_over: bool = False
+    """Whether it was ended; see `Sessions.has_ended`."""
     may_read: dict[str, bool] = field(default_factory=dict)
-    """Answers of the server about topics."""
+    """Answers of the server about topics, as of `asked_s`; replaced, never cleared: another thread may look."""
+    asked_s: float = -1e9
 
 
 class Sessions:
@@ -72,7 +75,7 @@ class Sessions:
         session.started_s = session.used_s = now_s
         with self._lock:
             if len(self._by_hash) >= SESSION_COUNT:
-                del self._by_hash[min(self._by_hash, key=lambda one: self._by_hash[one].used_s)]
+                self._end_locked(min(self._by_hash, key=lambda one: self._by_hash[one].used_s))
             self._by_hash[_hash(number)] = session
         return number
 
@@ -84,7 +87,7 @@ class Sessions:
             if session is None:
                 return None
             if now_s - session.used_s > IDLE_S or now_s - session.started_s > LONGEST_S:
-                del self._by_hash[key]
+                self._end_locked(key)
                 return None
             session.used_s = now_s
             return session
@@ -92,13 +95,15 @@ class Sessions:
     def end(self, session: Session) -> None:
         """End a session."""
         with self._lock:
-            self._by_hash = {key: one for key, one in self._by_hash.items() if one is not session}
+            for key in [key for key, one in self._by_hash.items() if one is session]:
+                self._end_locked(key)
 
-    def forget_answers(self) -> None:
-        """Forget what the server has answered about topics: its rules may have changed."""
-        with self._lock:
-            for session in self._by_hash.values():
-                session.may_read.clear()
+    def has_ended(self, session: Session) -> bool:
+        """Return whether a session that was started here has ended: what is open for it has to end, too."""
+        return session.is_over or (bool(session.token) and self._clock() - session.started_s > LONGEST_S)
+
+    def _end_locked(self, key: bytes) -> None:
+        self._by_hash.pop(key).is_over = True
 
 
 def _hash(text: str) -> bytes:

@@ -5,7 +5,8 @@ import bisect
 import threading
 import time
 from collections import OrderedDict
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -71,8 +72,12 @@ class TopicTable:
         self._later: tuple[float, Column] | None = None
         self._names: list[str] = []
         self._keys: list[str] = []
-        self._order: npt.NDArray[np.int64] = np.zeros(0, np.int64)
+        self._order: Column = np.zeros(0, np.int64)
+        self._rank: Column = np.zeros(0, np.int64)
+        """Ids by name, and by id the place of each among them."""
         self._levels: OrderedDict[str | None, Level] = OrderedDict()
+        self._sums: dict[str | None, Mapping[str, npt.NDArray[Any]]] = {}
+        """By level, until the next look."""
         self._masks: OrderedDict[str, TopicMask] = OrderedDict()
 
     def follow(self) -> None:
@@ -94,6 +99,7 @@ class TopicTable:
             self._turn(now_s)
             self._sort()
             self._looked_s = time.monotonic()
+            self._sums.clear()
 
     def _turn(self, now_s: float) -> None:
         """Move on the moment that rates are measured from: it is one to two spans back."""
@@ -154,15 +160,17 @@ class TopicTable:
 
     def _sort(self) -> None:
         """Sort the names again if there are new ones."""
-        names = self.log.topics.names()
-        if len(names) == len(self._names) and self._keys:
+        if len(self.log.topics) == len(self._names) and self._keys:
             return
+        names = self.log.topics.names()
         self._names = [name or "" for name in names]
         keyed = sorted(
             (name.replace("/", _SEPARATOR), number) for number, name in enumerate(names) if name is not None
         )
         self._keys = [key for key, _ in keyed]
         self._order = np.array([number for _, number in keyed], dtype=np.int64)
+        self._rank = np.zeros(len(names), np.int64)
+        self._rank[self._order] = np.arange(len(self._order))
         self._make_room(len(names))
         self._levels.clear()
 
@@ -190,14 +198,7 @@ class TopicTable:
             level = self._level(under)
             if not level.names:
                 return [], 0
-            run = self._order[int(level.starts[0]) : level.end]
-            places = level.starts - level.starts[0]
-            sums = {
-                "records": np.add.reduceat(self._records[run], places),
-                "bytes": np.add.reduceat(self._bytes[run], places),
-                "records_per_s": np.add.reduceat(self.rates()[run], places),
-                "last_us": np.maximum.reduceat(self._last_us[run], places),
-            }
+            sums = self._sums_of(under, level)
             order = np.arange(len(level.names))
             if sort != "name":
                 order = np.argsort(-sums[sort], kind="stable")
@@ -222,6 +223,20 @@ class TopicTable:
                     )
                 )
             return found, len(level.names)
+
+    def _sums_of(self, under: str | None, level: Level) -> Mapping[str, npt.NDArray[Any]]:
+        """Return the sums of each child of a level as of the last look."""
+        found = self._sums.get(under)
+        if found is None:
+            run = self._order[int(level.starts[0]) : level.end]
+            places = level.starts - level.starts[0]
+            found = self._sums[under] = {
+                "records": np.add.reduceat(self._records[run], places),
+                "bytes": np.add.reduceat(self._bytes[run], places),
+                "records_per_s": np.add.reduceat(self.rates()[run], places),
+                "last_us": np.maximum.reduceat(self._last_us[run], places),
+            }
+        return found
 
     def _level(self, under: str | None) -> Level:
         if under in self._levels:
@@ -257,7 +272,7 @@ class TopicTable:
                 "last_us": self._last_us,
             }
             if sort == "name":
-                ids = np.array(sorted(ids.tolist(), key=self._names.__getitem__), dtype=np.int64)
+                ids = ids[np.argsort(self._rank[ids])]
             else:
                 ids = ids[np.argsort(-columns[sort][ids], kind="stable")]
             return [
@@ -286,10 +301,9 @@ class TopicTable:
 
     def with_text(self, text: str) -> npt.NDArray[np.int64]:
         """Return the ids of topics with a text in their name."""
-        names = self._names
-        return np.array(
-            [number for number, name in enumerate(names) if text in name and name], dtype=np.int64
-        )
+        if not text:
+            return self._order
+        return np.array([number for number, name in enumerate(self._names) if text in name], dtype=np.int64)
 
 
 def _or_none(offset: int) -> int | None:

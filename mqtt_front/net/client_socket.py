@@ -162,21 +162,20 @@ class ClientSocket(loops.PolledClient):
     @property
     def traffic(self) -> Traffic:
         """Return what the connection has received and sent, also what the poller did."""
-        found = Traffic(
-            self.publish_count,
-            self.delivery_count,
-            self.received_bytes,
-            self.sent_bytes,
-            self.received_packets + self.gathered_count,
-            self.sent_packets + self.delivery_count,
-            self.refused_count,
-        )
         one = self.socket
-        if one is None:
-            return found
-        gathered = one.publish_count
-        return found.plus(
-            Traffic(gathered, 0, one.received_bytes, one.sent_bytes, gathered, one.sent_packets)
+        gathered, received, sent, sent_packets = (
+            (one.publish_count, one.received_bytes, one.sent_bytes, one.sent_packets)
+            if one is not None
+            else (0, 0, 0, 0)
+        )
+        return Traffic(
+            self.publish_count + gathered,
+            self.delivery_count,
+            self.received_bytes + received,
+            self.sent_bytes + sent,
+            self.received_packets + self.gathered_count + gathered,
+            self.sent_packets + self.delivery_count + sent_packets,
+            self.refused_count,
         )
 
     @property

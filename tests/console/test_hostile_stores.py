@@ -16,6 +16,7 @@ from timestone_console.api.route import PREFIX
 from timestone_console.api.routes import ROUTES
 from timestone_console.config import Role
 
+GOLDEN = Path(__file__).parents[1] / "golden"
 ATTACKS = [
     "<script>alert(1)</script>",
     '"><img src=x onerror=alert(1)>',
@@ -136,3 +137,18 @@ def test_log_that_is_deleted_while_it_is_looked_at_is_a_problem(tmp_path: Path) 
             opened.delete_log("other")
         console.get("records", 404, log="other")
         assert len(console.get("records", log=LOG)["records"]) == 5
+
+
+@pytest.mark.parametrize("version", ["v1", "v2", "v3", "v4"])
+def test_store_of_an_earlier_version_is_shown(tmp_path: Path, version: str) -> None:
+    shutil.copytree(GOLDEN / version, tmp_path / "data")
+    with Console(tmp_path / "data") as console:
+        assert console.get("overview")["server"]["state"] == "stopped"
+        names = console.get("logs")["logs"]
+        assert names and all(one["error"] is None for one in names)
+        for one in names:
+            name, partition = one["log"], one["partition"]
+            rows = console.get("records", log=name, partition=partition, limit=500)["records"]
+            assert len(rows) > 0 and all(row["damage"] is None for row in rows), one
+            assert console.get(f"logs/{name}", partition=partition)["records"] == len(rows)
+            console.get("topics", log=name, partition=partition)

@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -7,6 +8,7 @@ from tests.support.console_client import Console
 from tests.support.control_server import controlled_server
 from tests.support.stores import LOG, fill
 from timestone.reading.retention_hold import Pin
+from timestone_console import sources
 from timestone_console.config import Role
 from timestone_console.http.sessions import Session
 from timestone_console.problems import Problem
@@ -21,6 +23,27 @@ def test_store_without_a_server_has_no_status_and_shows_no_payload_that_rules_de
         assert console.sources.may_read(key, ["a"]) == {"a": True}
         with pytest.raises(Problem, match="none runs on this store"):
             console.sources.logged_in("anna", "secret", "127.0.0.1")
+
+
+def test_rules_of_the_server_that_change_are_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tmp_path / "data", 1)
+    with Console(tmp_path / "data") as console:
+        allowed, asked = [True], []
+
+        def call(name: str, **arguments: Any) -> dict[str, Any]:
+            asked.append(arguments["topics"])
+            return {"may_read": allowed * len(arguments["topics"])}
+
+        monkeypatch.setattr(console.sources.server, "call", call)
+        session = Session("anna", Role.READER)
+        for _ in range(2):
+            assert console.sources.may_read(session, ["a"]) == {"a": True}
+        assert asked == [["a"]]
+        allowed = [False]
+        monkeypatch.setattr(sources, "_ANSWER_S", -1.0)
+        assert console.sources.may_read(session, ["a"]) == {"a": False}
 
 
 def test_status_is_that_of_the_server_and_ends_with_it(tmp_path: Path) -> None:

@@ -34,8 +34,11 @@ class LogInspection:
         row: CatalogRow | None,
         deep: bool,
         progress: Progress | None,
+        *,
+        topics: bool = True,
     ) -> None:
-        """row: where the log continues by the catalogue; None if the catalogue does not have the log."""
+        """row: where the log continues by the catalogue; None if the catalogue does not have the log. topics: read and
+        check the names of its topics, too, which takes 3 s for a million."""
         name, partition = log
         self._known = row is not None
         self._next_offset = row.next_offset if row else 0
@@ -46,6 +49,7 @@ class LogInspection:
         self._partition = partition
         self._deep = deep
         self._progress = progress
+        self._with_topics = topics
 
     def report(self) -> LogReport:
         try:
@@ -96,7 +100,7 @@ class LogInspection:
                 bytes=sum(scan.segment_bytes for scan in served),
                 stored_bytes=sum(map(_stored_bytes, served)),
                 topics=used_count if topics is None else len(topics),
-                topic_names_lost=used_count if topics is None else topics.lost_count,
+                topic_names_lost=self._names_lost(topics, used_count),
                 segments=tuple(map(_segment_report, scans)),
                 strangers=tuple(strangers),
                 put_aside=self._put_aside(),
@@ -110,6 +114,8 @@ class LogInspection:
 
     def _topics(self, known: LogIdentity | None) -> tuple[int, TopicDictionary | None, str]:
         """Return the id of the log, its topic dictionary if there is one, and what is wrong with that."""
+        if known is not None and not self._with_topics:
+            return known.log_id, None, ""
         try:
             topics = TopicDictionary(self._files, self._folder / names.TOPICS_NAME, known=known)
         except FileNotFoundError:
@@ -118,6 +124,11 @@ class LogInspection:
             return known.log_id, None, "the topic dictionary is missing"
         damaged = "the header page of the topic dictionary does not match its checksum"
         return topics.identity.log_id, topics, damaged if topics.damaged_header else ""
+
+    def _names_lost(self, topics: TopicDictionary | None, used_count: int) -> int:
+        if topics is not None:
+            return topics.lost_count
+        return used_count if self._with_topics else 0
 
     def _examine(self, bases: list[int], log_id: int, topics: TopicDictionary | None) -> list[SegmentScan]:
         scans = []

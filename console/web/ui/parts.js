@@ -40,7 +40,7 @@ export function Loaded({ api, children, what = 'this' }) {
 export function Failure({ error, what = 'this', again }) {
   const kind = String(error.type).split(':').at(-1);
   const cases = /** @type {Record<string, [string, any]>} */ ({
-    'not-allowed': ['Not allowed', html`<p>${error.detail || `Your role may not see ${what}.`}</p>`],
+    'not-allowed': ['Not allowed', html`<p>${error.detail ? visible(error.detail) : `Your role may not see ${what}.`}</p>`],
     'login-required': ['A login is required', html`<p><a href="/login">Log in</a> to see ${what}.</p>`],
     'damaged': ['The data is damaged', html`<p>${visible(error.detail)}</p><p><code>timestone inspect --deep DIR</code> names each damaged record.</p>`],
     'not-found': ['Not found', html`<p>${visible(error.detail)}</p>`],

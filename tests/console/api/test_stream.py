@@ -72,6 +72,23 @@ def test_figures_come_without_a_server(tmp_path: Path) -> None:
         assert found["server"]["state"] == "stopped" and found["live"] is None
 
 
+def test_stream_ends_with_the_session_that_opened_it(tmp_path: Path) -> None:
+    fill(tmp_path / "data", 1)
+    with Console(tmp_path / "data") as console:
+        session = Session("anna", Role.READER)
+        console.sessions.start(session)
+
+        async def read() -> list[bytes]:
+            found = []
+            async for event in stream(console.sources, session, StreamQuery()):
+                found.append(event)
+                console.sessions.end(session)
+            return found
+
+        assert asyncio.run(read()) == [b"retry: 1000\n\n"]
+        assert console.sources.streams == 0
+
+
 def test_streams_are_bounded_and_records_need_a_reader(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

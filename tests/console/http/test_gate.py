@@ -1,12 +1,16 @@
+from pathlib import Path
+
 import pytest
+from starlette.testclient import TestClient
 
 from tests.console.test_application import store
 from tests.support.console_client import ORIGIN, Console
+from timestone_console.application import Application
 from timestone_console.config import Role
 from timestone_console.http.gate import is_own_host
+from timestone_console.http.sessions import Session
 
 __all__ = ["store"]
-from pathlib import Path
 
 
 @pytest.mark.parametrize(
@@ -14,7 +18,7 @@ from pathlib import Path
     ["127.0.0.1", "127.0.0.1:9465", "localhost:1", "LOCALHOST", "[::1]:9465", "[::1]", "127.9.9.9", "plant"],
 )
 def test_host_is_own(host: str) -> None:
-    assert is_own_host([host.encode()], ("plant",))
+    assert is_own_host([host.encode()], ("Plant",))
 
 
 @pytest.mark.parametrize(
@@ -78,6 +82,22 @@ def test_post_needs_the_token_of_its_session(store: Path) -> None:
         assert console.get("me")["role"] == "operator"
         assert console.post("logout", {})["role"] == "none"
         console.get("overview", 401)
+
+
+def test_login_of_one_caller_gives_no_session_to_scripts_with_the_same_password(store: Path) -> None:
+    with Console(store, login=False) as console:
+        shared = Session("anna", Role.READER)
+        console.sources.logged_in = lambda user, password, address: shared  # type: ignore[method-assign]
+        console.application = Application(console.sources, console.config)
+        script = TestClient(console.application, base_url=ORIGIN, headers={"Authorization": "Basic YW5uYTp4"})
+        assert script.get("/api/v1/me").json()["role"] == "reader"
+        found = script.post("/api/v1/login", json={"key": console.sessions.new_key()})
+        assert (found.json()["role"], "set-cookie" in found.headers) == ("operator", True)
+        script.cookies.clear()
+        for path in ("/api/v1/me", "/api/v1/overview"):
+            assert "set-cookie" not in script.get(path).headers
+        assert "set-cookie" not in script.post("/api/v1/logout", json={}).headers
+        assert script.get("/api/v1/me").json()["role"] == "reader"
 
 
 @pytest.mark.slow

@@ -1,3 +1,5 @@
+import pytest
+
 from timestone_console.config import Role
 from timestone_console.http import sessions
 from timestone_console.http.sessions import IDLE_S, LONGEST_S, Session, Sessions
@@ -45,9 +47,22 @@ def test_sessions_are_bounded(monkeypatch: object) -> None:
     assert found.find(numbers[0]) is None and found.find(numbers[1]) is not None
 
 
-def test_answers_about_topics_are_forgotten_together() -> None:
-    found = Sessions(lambda: 0.0)
-    session = Session("anna", Role.READER, may_read={"a": True})
-    found.start(session)
-    found.forget_answers()
-    assert session.may_read == {}
+def test_session_has_ended_by_logout_by_time_and_when_a_newer_one_takes_its_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_s = 0.0
+    found = Sessions(lambda: now_s)
+    script, left, idle, lasting = (Session("anna", Role.READER) for _ in range(4))
+    found.start(left)
+    number = found.start(idle)
+    found.end(left)
+    now_s = IDLE_S + 1
+    assert found.find(number) is None
+    found.start(lasting)
+    assert [found.has_ended(one) for one in (script, left, idle, lasting)] == [False, True, True, False]
+    now_s += LONGEST_S + 1
+    assert found.has_ended(lasting) and not found.has_ended(script)
+    monkeypatch.setattr(sessions, "SESSION_COUNT", 1)
+    found.start(Session(None, Role.READER))
+    now_s -= LONGEST_S
+    assert found.has_ended(lasting)

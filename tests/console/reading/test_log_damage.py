@@ -12,8 +12,10 @@ from timestone_console.reading.log_damage import LogDamage
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Path:
-    """Return the store of a killed process, with logs of four segments."""
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the store of a killed process, with logs of four segments. A look examines all of them, however busy the
+    machine is."""
+    monkeypatch.setattr(log_damage, "_LOOK_S", 60.0)
     with timestone.open(tmp_path / "data") as opened:
         for name in ("intact", "torn", "cut", "half", "nameless"):
             log = opened.log(name, config=LogConfig(segment_entries=10))

@@ -42,6 +42,16 @@ def test_log_is_reported_with_its_segments_and_progress(store: Path) -> None:
     assert (report.error, report.missing, report.unborn) == ("", (), False)
 
 
+def test_names_of_topics_are_not_read_when_they_are_not_wanted(store: Path) -> None:
+    (store / "telemetry-0" / "topics").unlink()
+    row = CatalogRow(LogConfig(), next_offset=11, epoch=1)
+    whole = look(store, row)
+    quick = LogInspection(Files(), store, ("telemetry", 0), row, False, None, topics=False).report()
+    assert (whole.topic_names_lost, whole.topics_reason) == (2, "the topic dictionary is missing")
+    assert (quick.topic_names_lost, quick.topics_reason) == (0, "")
+    assert (quick.segments, quick.topics, quick.id) == (whole.segments, 2, whole.id)
+
+
 def test_unreadable_file_is_an_error_in_the_report(store: Path) -> None:
     for path in (store / "telemetry-0").iterdir():
         path.unlink()
