@@ -35,9 +35,7 @@ def query(warehouse: Warehouse, sql: str) -> Iterator[pa.RecordBatchReader]:
         connection.execute("SET TimeZone = 'UTC'")
         for name, snapshot in tables.items():
             if snapshot.exists:
-                # The threads of a query with a limit may outlive it.
-                files = snapshot.location.threaded_filesystem(snapshot.location.options())
-                connection.register(name, snapshot.delta.to_pyarrow_dataset(filesystem=files))
+                connection.register(name, snapshot.dataset())
         try:
             found: Any = connection.sql(sql)
             yield (

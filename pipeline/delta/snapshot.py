@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as pa_dataset
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
@@ -87,6 +88,12 @@ class Snapshot:
                 # A file without statistics may have any row.
                 chosen = chosen.filter(pc.fill_null(compare(pc.add(moment, slack), limit), True))
         return [self._file(one) for one in chosen.to_pylist()]
+
+    def dataset(self) -> pa_dataset.Dataset:
+        """Return the rows, for DuckDB and other readers of datasets. Unlike with `DeltaTable.to_pyarrow_dataset`, a
+        program may end before it has read all of them. Raises TableFailed if the table does not exist."""
+        files = self.location.threaded_filesystem(self.location.options())
+        return self.delta.to_pyarrow_dataset(filesystem=files)
 
     def _file(self, one: Mapping[str, Any]) -> DataFile:
         bounds = {}
