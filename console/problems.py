@@ -17,14 +17,11 @@ _TYPES = {
     "wrong-media-type": (415, "The body is not JSON"),
     "wrong-host": (421, "The header Host does not name this console"),
     "too-many-requests": (429, "Too many requests"),
-    "head-too-large": (431, "The head is too large"),
     "url-too-large": (414, "The URL is too long"),
     "damaged": (422, "The data is damaged"),
     "server-refused": (422, "The server refused the request"),
     "internal": (500, "The console failed"),
-    "not-implemented": (501, "Not implemented yet"),
     "no-server": (503, "No server runs on this store"),
-    "busy": (503, "Too many connections"),
 }
 
 

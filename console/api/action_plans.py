@@ -222,7 +222,11 @@ def _of_client(sources: Sources, body: ActionBody) -> Plan:
     ]
     if not rows and body.action != "end_session":
         raise Problem("not-found", f"no client {body.client!r:.200} is connected")
-    user = [] if body.user is None else ["--user", body.user]
+    who = [
+        *([] if body.user is None else ["--user", body.user]),
+        *(["--"] if body.client.startswith("-") else []),
+        body.client,
+    ]
     front = rows[0]["front"] if rows else _front(sources)
     request: dict[str, Any] = {"front": front, "client": body.client, "user": body.user}
     in_flight = sum(row["in_flight"] for row in rows)
@@ -233,7 +237,7 @@ def _of_client(sources: Sources, body: ActionBody) -> Plan:
             f"{_minutes(body.duration_s)}, at most 200 a second and no payloads, as events; only this client leaves "
             "the fast path until then"
         )
-        words = (body.client, "--for", f"{body.duration_s}s", *user)
+        words = ("--for", f"{body.duration_s}s", *who)
         request["duration_s"] = body.duration_s
         return Plan(text, _command("control", sources, "watch", words=words), request)
     if body.action == "end_session":
@@ -245,13 +249,13 @@ def _of_client(sources: Sources, body: ActionBody) -> Plan:
             if rows
             else ", which is away: its subscriptions and what waits for it are lost"
         )
-        words = (body.client, "--end-session", *user)
-        return Plan(text, _command("kick", sources, words=words), request, body.client)
+        command = _command("kick", sources, words=("--end-session", *who))
+        return Plan(text, command, request, body.client)
     text = (
         f"ends {connections} with {in_flight:,} messages in flight; the session stays, the will is published, and the "
         "client may connect again at once"
     )
-    return Plan(text, _command("kick", sources, words=(body.client, *user)), request)
+    return Plan(text, _command("kick", sources, words=who), request)
 
 
 def _configure(sources: Sources, body: ActionBody, name: str) -> Plan:

@@ -5,8 +5,10 @@ import asyncio
 import re
 from typing import Any
 
+import msgspec
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
+from ..problems import PROBLEM_TYPE, Problem
 from .gate import SECURITY_HEADERS
 
 HEAD_S, BODY_S = 10.0, 30.0
@@ -47,7 +49,9 @@ class BoundedProtocol(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Handle what has arrived, and wait for what is missing."""
         if self.is_idle and not self._takes(data):
-            self.send_400_response("Invalid HTTP request received.")
+            self.send_400_response(
+                f"expected one request in HTTP/1.1, with a head of at most {HEAD_BYTES} bytes"
+            )
             return
         before: RequestResponseCycle | None = self.cycle
         super().data_received(data)
@@ -81,16 +85,17 @@ class BoundedProtocol(H11Protocol):
             self._wait(HEAD_S)
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is not HTTP, with the headers that each response has, and close."""
+        """Refuse what is not HTTP with a problem and the headers that each response has, and close."""
+        body = msgspec.json.encode(Problem("invalid-request", msg).document())
         lines = [
             b"HTTP/1.1 400 Bad Request",
-            b"content-type: text/plain; charset=utf-8",
-            b"content-length: %d" % len(msg),
+            b"content-type: " + PROBLEM_TYPE.encode(),
+            b"content-length: %d" % len(body),
             b"connection: close",
             *(name + b": " + value for name, value in SECURITY_HEADERS),
         ]
         if self.is_idle:  # else it would be read as a part of that response
-            self.transport.write(b"\r\n".join([*lines, b"", msg.encode()]))
+            self.transport.write(b"\r\n".join([*lines, b"", body]))
         self.transport.close()
 
     def _wait(self, limit_s: float | None) -> None:

@@ -114,5 +114,8 @@ export function shellWord(word) {
   return `$'${escaped}'`;
 }
 
+/** Return a word as an argument that is no option, whatever it begins with. @param {string} word */
+export const operand = (word) => (word.startsWith('-') ? `-- ${shellWord(word)}` : shellWord(word));
+
 /** Return a noun with its number. @param {number} n @param {string} one @param {string} [many] */
 export const plural = (n, one, many = `${one}s`) => `${count(n)} ${n === 1 ? one : many}`;

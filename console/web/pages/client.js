@@ -2,7 +2,7 @@
 import { html, useEffect, useRef, useState } from '../lib/html.js';
 import { useApi } from '../lib/api.js';
 import { changed, href, useRoute } from '../lib/router.js';
-import { bytes, count, duration, latency, plural, rate, shellWord, short, visible } from '../lib/format.js';
+import { bytes, count, duration, latency, operand, plural, rate, shellWord, short, visible } from '../lib/format.js';
 import { Action, Choice } from '../ui/action.js';
 import { Chart } from '../ui/chart.js';
 import { Command, Empty, Loaded, Name, PageHead, State, Time } from '../ui/parts.js';
@@ -107,7 +107,7 @@ export function Page({ me }) {
           ${session(data.session)}<dt>Subscriptions</dt><dd>${count(data.subscription_count)}</dd></dl></div></section>`}</div>
       <${Subscriptions} rows=${data.subscriptions} />`}<//>`}
     <div class="section"><h2>What happened</h2></div><section class="card"><div class="body"><${Timeline} api=${events} /></div></section>
-    <div class="section"><h2>Commands</h2></div><dl class="commands"><div><dt>Disconnect it</dt><dd><${Command} text=${`timestone kick ${shellWord(store)} ${shellWord(id)}`} /></dd></div>
+    <div class="section"><h2>Commands</h2></div><dl class="commands"><div><dt>Disconnect it</dt><dd><${Command} text=${`timestone kick ${shellWord(store)} ${operand(id)}`} /></dd></div>
       <div><dt>The same figures</dt><dd><${Command} text=${`timestone clients ${shellWord(store)} --client ${shellWord(id)}`} /></dd></div></dl>`;
 }
 

@@ -17,6 +17,8 @@ from timestone.metrics.records import EVENTS_LOG
 from timestone.reading.named_readers import ReaderId
 from timestone.reading.retention_hold import Pin
 from timestone_cli.control.service import ControlService
+from timestone_cli.live.control import watch
+from timestone_cli.live.kick import command as kick
 from timestone_cli.server.collection import Collection
 from timestone_cli.server.figures import Figures
 
@@ -200,3 +202,17 @@ def test_command_of_a_hostile_client_does_nothing_else_in_a_shell(server: MqttSe
         printed = subprocess.run(["sh", "-c", words], cwd=tmp_path, stdout=subprocess.PIPE, check=True).stdout
         assert printed.decode().split("|")[-2] == HOSTILE.replace("\n", "")
         assert not (tmp_path / "gone").exists()
+
+
+def test_client_whose_id_looks_like_an_option_is_an_argument_of_the_command(
+    server: MqttServer, tmp_path: Path
+) -> None:
+    with RawClient(server.address) as client, Console(tmp_path / "data", actions=True) as console:
+        client.connect("--end-session")
+        for action, of in (("disconnect", kick), ("end_session", kick), ("watch", watch)):
+            body = {"action": action, "client": "--end-session", "preview": True}
+            words = shlex.split(console.post("actions", body)["command"])
+            skipped = 2 if of is kick else 3  # timestone kick, timestone control watch
+            found = of.make_context(action, words[skipped:]).params
+            assert found["client"] == "--end-session"
+            assert found.get("end_session", False) == (action == "end_session")
