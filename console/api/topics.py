@@ -142,13 +142,15 @@ def topics_search(sources: Sources, session: Session, query: TopicSearchQuery) -
     """Return the topics that match a filter and have a text in their name."""
     table = sources.topics.of(sources.log(query.log, query.partition))
     table.follow()
-    ids = table.with_text(query.text)
+    ids = table.ids
     if query.filter is not None:
         try:
             validate_filter(query.filter)
         except InvalidName as error:
             raise Problem("invalid-request", str(error)) from None
-        ids = table.matching(ids, query.filter)
+        ids = table.matching(query.filter)
+    if query.text:
+        ids = table.with_text(query.text, ids)
     page = table.chosen(ids, query.sort, query.after, query.limit)
     end = query.after + len(page)
     return TopicSearch(

@@ -14,8 +14,9 @@ import numpy.typing as npt
 from timestone.errors import TimestoneError
 from timestone.kernel.entries import NO_TOPIC
 from timestone.reading.segment_list import SegmentList
-from timestone.reading.topic_mask import TopicMask
 from timestone.view import LogView
+
+from .topic_runs import AFTER, SEPARATOR, children, key_of, matching_runs
 
 FIRST_RECORDS = 1_000_000
 """Newest records that the first look counts; also how far a later look may be behind before it leaves some out."""
@@ -24,9 +25,8 @@ _LOOK_S = 1.0
 _RATE_S = 30.0
 """Span over which rates are measured, at least."""
 _STEP = 65_536
-_LEVELS, _MASKS = 64, 8
+_LEVELS = 64
 _TABLES, _KEPT_S = 8, 600.0
-_SEPARATOR, _AFTER = "\0", "\1"
 Column = npt.NDArray[np.int64]
 
 
@@ -78,7 +78,6 @@ class TopicTable:
         self._levels: OrderedDict[str | None, Level] = OrderedDict()
         self._sums: dict[str | None, Mapping[str, npt.NDArray[Any]]] = {}
         """By level, until the next look."""
-        self._masks: OrderedDict[str, TopicMask] = OrderedDict()
 
     def follow(self) -> None:
         """Count what was appended since the last look. Raises TimestoneError, OSError."""
@@ -164,9 +163,7 @@ class TopicTable:
             return
         names = self.log.topics.names()
         self._names = [name or "" for name in names]
-        keyed = sorted(
-            (name.replace("/", _SEPARATOR), number) for number, name in enumerate(names) if name is not None
-        )
+        keyed = sorted((key_of(name), number) for number, name in enumerate(names) if name is not None)
         self._keys = [key for key, _ in keyed]
         self._order = np.array([number for _, number in keyed], dtype=np.int64)
         self._rank = np.zeros(len(names), np.int64)
@@ -208,7 +205,7 @@ class TopicTable:
             for number in order[after : after + limit]:
                 start, end = int(level.starts[number]), int(ends[number])
                 path = prefix + level.names[number]
-                is_topic = self._keys[start] == path.replace("/", _SEPARATOR)
+                is_topic = self._keys[start] == key_of(path)
                 found.append(
                     Node(
                         name=level.names[number],
@@ -242,18 +239,13 @@ class TopicTable:
         if under in self._levels:
             self._levels.move_to_end(under)
             return self._levels[under]
-        prefix = "" if under is None else under.replace("/", _SEPARATOR) + _SEPARATOR
+        prefix = "" if under is None else key_of(under) + SEPARATOR
         at = bisect.bisect_left(self._keys, prefix)
-        end = len(self._keys) if under is None else bisect.bisect_left(self._keys, prefix[:-1] + _AFTER)
+        end = len(self._keys) if under is None else bisect.bisect_left(self._keys, prefix[:-1] + AFTER)
         names, starts = [], []
-        while at < end:
-            name = self._keys[at][len(prefix) :].split(_SEPARATOR, 1)[0]
+        for name, start, _ in children(self._keys, prefix, at, end):
             names.append(name)
-            starts.append(at)
-            at += 1
-            # Mostly the next name is the next sibling; else it is found by bisection.
-            if at < end and self._keys[at].startswith(prefix + name + _SEPARATOR):
-                at = bisect.bisect_left(self._keys, prefix + name + _AFTER, at, end)
+            starts.append(start)
         found = Level(names, np.array(starts, dtype=np.int64), end)
         self._levels[under] = found
         if len(self._levels) > _LEVELS:
@@ -290,20 +282,23 @@ class TopicTable:
                 for number in ids[after : after + limit].tolist()
             ]
 
-    def matching(self, ids: npt.NDArray[np.int64], topic_filter: str) -> npt.NDArray[np.int64]:
-        """Return those ids whose topics match a filter. Each topic is matched once for each of the last filters."""
+    def matching(self, topic_filter: str) -> Column:
+        """Return the ids of the topics that match a valid filter, by name."""
         with self._lock:
-            mask = self._masks.pop(topic_filter, None) or TopicMask(self.log.topics, [topic_filter])
-            self._masks[topic_filter] = mask
-            if len(self._masks) > _MASKS:
-                self._masks.popitem(last=False)
-            return ids[mask.mask(ids.astype(np.uint32))]
+            runs = [self._order[first:end] for first, end in matching_runs(self._keys, topic_filter)]
+        return np.concatenate(runs) if runs else np.zeros(0, np.int64)
 
-    def with_text(self, text: str) -> npt.NDArray[np.int64]:
-        """Return the ids of topics with a text in their name."""
-        if not text:
-            return self._order
-        return np.array([number for number, name in enumerate(self._names) if text in name], dtype=np.int64)
+    def with_text(self, text: str, among: Column) -> Column:
+        """Return those ids whose topics have a text in their name."""
+        names = self._names
+        if len(among) == len(self._order):  # in the order in which they lie in memory
+            return np.array([number for number, name in enumerate(names) if text in name], dtype=np.int64)
+        return np.array([number for number in among.tolist() if text in names[number]], dtype=np.int64)
+
+    @property
+    def ids(self) -> Column:
+        """Return the ids of all topics, by name."""
+        return self._order
 
 
 def _or_none(offset: int) -> int | None:

@@ -73,7 +73,11 @@ def test_orders_and_pages_meet_each_child_once(store: Path) -> None:
         assert by_bytes == sorted(by_bytes, reverse=True)
         paged = [nodes(table, None, "bytes", after, 2) for after in range(0, 6, 2)]
         assert sorted(node.name for page in paged for node in page) == ["", "A", "a", "a b", "z"]
-        assert [table.log.topics.name(int(one)) for one in table.with_text("b")] == ["a/b", "a/b/c", "a b"]
+        found = table.with_text("b", table.ids)
+        assert [table.log.topics.name(int(one)) for one in found] == ["a/b", "a/b/c", "a b"]
+        found = table.with_text("c", table.matching("a/#"))
+        assert [table.log.topics.name(int(one)) for one in found] == ["a/b/c"]
+        assert table.matching("nothing/+").tolist() == []
 
 
 def test_table_follows_what_is_appended(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
