@@ -14,6 +14,7 @@ from .samples import Change, Samples, percentile, total
 
 MINUTE_S = 60
 _DAY_S = 24 * 3600
+_UNITS = ((_DAY_S, "days"), (3600, "hours"), (MINUTE_S, "minutes"))
 _LEAST_FREE_BYTES = 1e9
 LEAST_TREND_S = 600.0
 """Shorter changes of the disk say nothing about the next day."""
@@ -136,8 +137,14 @@ def _down(window: Window) -> list[Found]:
     if age_s is None:
         return [Found("the server has recorded nothing for two minutes", None)]
     if age_s > max(_DOWN_S, 3 * interval_s):
-        return [Found(f"the server has recorded nothing for {age_s:.0f} s", age_s)]
+        return [Found(f"the server has recorded nothing for {_long(age_s)}", age_s)]
     return []
+
+
+def _long(seconds: float) -> str:
+    """Return a time in its largest unit that is there twice."""
+    unit_s, name = next((one for one in _UNITS if seconds >= 2 * one[0]), (1, "s"))
+    return f"{seconds / unit_s:.0f} {name}"
 
 
 def _disk(window: Window) -> list[Found]:

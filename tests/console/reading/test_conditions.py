@@ -45,3 +45,16 @@ def test_server_that_records_nothing_is_down(tmp_path: Path) -> None:
     with timestone.open(tmp_path / "data") as store:
         store.log("mqtt").append(b"x")
     assert set(firing(tmp_path / "data")) == {"TimestoneDown"}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(90, "90 s"), (600, "10 minutes"), (7 * 3600, "7 hours"), (40 * 86_400, "40 days")],
+)
+def test_server_that_stopped_is_down_for_a_time_in_words(tmp_path: Path, seconds: int, text: str) -> None:
+    write_samples(tmp_path / "data", 3)
+    with view_store(tmp_path / "data") as view:
+        samples = Samples(view)
+        at_us = samples.last()[0].time_us + seconds * 1_000_000
+        down = next(one for one in findings(samples, at_us) if one.name == "TimestoneDown")
+    assert down.is_firing and down.text == f"the server has recorded nothing for {text}"
