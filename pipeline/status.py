@@ -105,7 +105,7 @@ def _rows(state: State, snapshot: Snapshot) -> int:
 
 def _reasons(state: State, snapshot: Snapshot) -> dict[str, int]:
     counted: Counter[str] = Counter()
-    files = snapshot.location.filesystem(snapshot.location.options())
+    files = snapshot.location.threaded_filesystem(snapshot.location.options())
     for one in snapshot.files():
         if one.number > state.number:
             continue

@@ -60,7 +60,7 @@ def dead_letters(
 
 def _letters(location: Location, one: DataFile) -> list[DeadLetter]:
     """Return the rows of a file, the newest first."""
-    files = location.filesystem(location.options())
+    files = location.threaded_filesystem(location.options())
     with (
         naming(f"{location.uri}/{one.path}"),
         pq.ParquetFile(files.open_input_file(one.path)) as opened,

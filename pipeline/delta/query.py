@@ -61,7 +61,7 @@ def export(warehouse: Warehouse, folder: Path, names: tuple[str, ...] = ()) -> d
     rows: dict[str, int] = {}
     for name in names or known:
         snapshot = state.tables[name]
-        files = snapshot.location.filesystem(snapshot.location.options())
+        files = snapshot.location.threaded_filesystem(snapshot.location.options())
         access.make_folders(folder / name)
         for one in snapshot.files():
             target = folder / name / one.path

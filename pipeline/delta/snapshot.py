@@ -8,11 +8,10 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as pa_dataset
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
@@ -21,6 +20,9 @@ from ..errors import Conflict, TableFailed
 from .data_file import DataFile, flush
 from .location import Location
 from .tables import Table
+
+if TYPE_CHECKING:
+    import pyarrow.dataset as pa_dataset
 
 APP_ID = "timestone-pipeline"
 """Application transaction with the number of the newest batch; others begin with this name and a slash."""
@@ -89,7 +91,7 @@ class Snapshot:
                 chosen = chosen.filter(pc.fill_null(compare(pc.add(moment, slack), limit), True))
         return [self._file(one) for one in chosen.to_pylist()]
 
-    def dataset(self) -> pa_dataset.Dataset:
+    def dataset(self) -> "pa_dataset.Dataset":
         """Return the rows, for DuckDB and other readers of datasets. Unlike with `DeltaTable.to_pyarrow_dataset`, a
         program may end before it has read all of them. Raises TableFailed if the table does not exist."""
         files = self.location.threaded_filesystem(self.location.options())

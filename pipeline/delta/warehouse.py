@@ -186,7 +186,7 @@ class Warehouse:
             raise TableFailed(f"{snapshot.location.uri}: expected one file, got {len(files)}")
         (path,) = (one.path for one in files)
         with naming(f"{snapshot.location.uri}/{path}"):
-            source = snapshot.location.filesystem(snapshot.location.options()).open_input_file(path)
+            source = snapshot.location.threaded_filesystem(snapshot.location.options()).open_input_file(path)
             with pq.ParquetFile(source) as file:
                 (row,) = file.read().to_pylist()
         try:
