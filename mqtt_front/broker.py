@@ -37,7 +37,6 @@ from mqtt_front.runtime.loop import Loop
 from mqtt_front.runtime.mailbox import Mailbox
 from mqtt_front.runtime.timer_wheel import TICK_S, TimerWheel
 from mqtt_front.runtime.traces import Traces
-from mqtt_front.runtime.write_behind import Documents
 from mqtt_front.security.guard import Guard
 from mqtt_front.sessions.session import Session
 from mqtt_front.settings import MqttSettings
@@ -45,7 +44,7 @@ from mqtt_front.stored_state import StoredState
 from timestone import __version__
 from timestone.config import Ack
 from timestone.disk.steady_clock import SteadyClock
-from timestone.fronts import Report
+from timestone.fronts import Documents, Report
 from timestone_access.throttled_log import ThrottledLog
 from timestone_access.token_bucket import BURST_S, TokenBucket
 
@@ -87,6 +86,10 @@ class Broker:
 
     report: Report | None = None
     """Takes what happens to clients, for the log of events."""
+    moving = False
+    """Whether another server continues with the state: clients connect again there, and their wills wait."""
+    is_lost = False
+    """Whether it does so already: nothing may be stored or answered."""
 
     def __init__(
         self,
@@ -101,12 +104,10 @@ class Broker:
         read_executor: Executor,
         remote_executor: Executor | None = None,
         steady: SteadyClock,
+        will_grace_s: float = 0.0,
         log: logging.Logger,
     ) -> None:
-        self.guard = guard
-        self.loop = loop
-        self.router = router
-        self.settings = settings
+        self.guard, self.loop, self.router, self.settings = guard, loop, router, settings
         self.ack = ack
         self.log = log
         self.stopping = False
@@ -131,6 +132,7 @@ class Broker:
             save_executor=save_executor,
             read_executor=read_executor,
             steady=steady,
+            will_grace_s=will_grace_s,
             log=log,
         )
         self.receipts, self.sessions = state.receipts, state.sessions
@@ -208,11 +210,19 @@ class Broker:
     @property
     def goodbye(self) -> Reason:
         """Return the reason for clients when the server stops."""
-        return (
-            Reason.SERVER_SHUTTING_DOWN
-            if self.settings.server_reference is None
-            else Reason.USE_ANOTHER_SERVER
-        )
+        goes_on = self.moving or self.settings.server_reference is not None
+        return Reason.USE_ANOTHER_SERVER if goes_on else Reason.SERVER_SHUTTING_DOWN
+
+    def lose(self) -> None:
+        """Stop at once, because another server has the state by now: nothing more is stored or acknowledged."""
+        self.stopping = self.moving = self.is_lost = True
+        for link in list(self.connections.links):
+            link.end(self.goodbye, "another node leads")
+        self.router.groups.close()
+        self.deadlines.stop()
+        if self.poller is not None:
+            self.poller.stop()
+            self.poller = None
 
     def read(self, work: Callable[[], Value], then: Callable[[Value | Exception], None]) -> None:
         """Run `work` in a thread that may read the disk, and wait for a bucket where a log has segments there only;
@@ -285,9 +295,11 @@ class Broker:
         self.log.log(level, "%r disconnected: %s", link, how)
         session.client = None
         session.detach()
-        self.sessions.disconnect(session)
         will, link.will = link.will, None
-        if will is not None:
+        if self.is_lost:
+            return
+        self.sessions.disconnect(session)
+        if will is not None and not self.moving:
             if link.connected:
                 self.wills.left(will, session.expiry_s)
             else:

@@ -1,35 +1,40 @@
-"""MQTT front as `timestone serve` runs it: opens the logs, starts the parts, stops them in order."""
+"""MQTT front as `timestone serve` runs it: opens the logs, starts the parts, stops them in order.
+
+On a server of its own it does so once. In a cluster each node has one: its doors are open throughout, and its parts
+run while its node leads."""
 
 import asyncio
 import logging
 import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, ClassVar
 
 from mqtt_front import client_list, operations
 from mqtt_front.broker import Broker
 from mqtt_front.ingest.routing import Router
-from mqtt_front.listener import Listener, websocket_adapter
+from mqtt_front.listener import Listener, listening_socket, websocket_adapter
 from mqtt_front.listener_settings import ListenerSettings
 from mqtt_front.metrics import counters, metrics
+from mqtt_front.runtime.threads import Threads
 from mqtt_front.runtime.user_share import Shares
 from mqtt_front.security.guard import Guard
 from mqtt_front.security.sources import Sources, read_sources
 from mqtt_front.settings import MqttSettings
 from timestone.address import shown_address
 from timestone.config import Ack, LogConfig, StoreConfig
+from timestone.disk.steady_clock import SteadyClock
 from timestone.filters import is_wildcard
 from timestone.format.names import is_server_log
-from timestone.fronts import Report
+from timestone.fronts import Documents, Door, Report
+from timestone.log import Log
 from timestone.metrics.metric import Metric
 from timestone.record import HEADER_BLOCK_BYTES_MAX
 from timestone.store import Store
 from timestone_access.descriptor_limit import allow_open_files
 from timestone_access.identity import Credentials, Identity, Refusal
 from timestone_access.lockout import failed_logins
-from timestone_access.tls_context import tls_context
+from timestone_access.tls_context import certificate_name, tls_context
 
 _SETTLE_S = 5.0
 _UNSETTLED_S = 5.0
@@ -38,9 +43,8 @@ _LINGER_S = 0.05
 """Time for clients to read the reason, when nothing else is left to do at a stop."""
 _OTHER_FILES = 1000
 """Open files besides those of clients: refused or closing connections, segments, the catalogue."""
-_READ_THREADS = 2
-_LOGIN_THREADS = 2
-"""Concurrent password checks: each takes a processor and 19 MiB for some tens of milliseconds."""
+_GOODBYE_S = 1.0
+"""Time for clients to read that another node leads."""
 _POLL_S = 0.005
 
 
@@ -71,42 +75,45 @@ class MqttFront:
         self._settings = settings
         self._log = log
         self._ack = Ack(settings.ack or store.config.ack)
-        self._save_executor = ThreadPoolExecutor(1, "mqtt-sessions")
-        self._login_executor = ThreadPoolExecutor(_LOGIN_THREADS, "mqtt-logins")
-        self._read_executor = ThreadPoolExecutor(_READ_THREADS, "mqtt-catch-up")
-        # A bucket that does not answer holds up nothing that is read from the disk.
-        self._remote_executor = ThreadPoolExecutor(_READ_THREADS, "mqtt-bucket")
+        self._threads: Threads | None = None
         self._broker: Broker | None = None
         self._report: Report | None = None
         self._final: Sequence[Metric] = ()
         self._listeners: list[Listener] = []
         self._saving: asyncio.Task[None] | None = None
+        self._doors: list[Door] = []
+        """Open doors of a node of a cluster."""
+        self._checked: set[Log] = set()
 
     async def start(self) -> None:
-        """Open the logs, load the sessions, and listen. On return, clients can connect. A front starts once: not
-        again after `stop` or a failed start. Raises OSError, ValueError."""
-        loop = asyncio.get_running_loop()
+        """Open the logs, load the sessions, and listen. On return, clients can connect. Raises OSError, ValueError."""
+        await self._serve(self._store.documents, self._store.steady_clock, 0.0)
+
+    async def _serve(self, documents: Documents, clock: SteadyClock, will_grace_s: float) -> None:
+        loop, threads = asyncio.get_running_loop(), Threads()
         router = await loop.run_in_executor(None, self._open_logs)
         failed = failed_logins(self._store)
-        guard = Guard(self._settings, loop, self._login_executor, log=self._log, failed=failed)
+        guard = Guard(self._settings, loop, threads.login, log=self._log, failed=failed)
         sources, contexts = await loop.run_in_executor(None, _read_security, self._settings, self._log)
         guard.use(sources)
         broker = self._broker = Broker(
             router,
-            self._store.documents,
+            documents,
             loop,
             self._settings,
             self._ack,
             guard=guard,
-            save_executor=self._save_executor,
-            read_executor=self._read_executor,
-            remote_executor=self._remote_executor,
-            steady=self._store.steady_clock,
+            save_executor=threads.save,
+            read_executor=threads.read,
+            remote_executor=threads.remote,
+            steady=clock,
+            will_grace_s=will_grace_s,
             log=self._log,
         )
+        self._threads = threads
         broker.report = self._report
         broker.poll(loop)
-        await loop.run_in_executor(self._save_executor, broker.state.load)
+        await loop.run_in_executor(threads.save, broker.state.load)
         broker.wills.publish_due()
         await self._until(lambda: broker.wills.saved)  # clients that connect from now on have missed them
         broker.deadlines.start()
@@ -118,6 +125,71 @@ class MqttFront:
             # Otherwise all of it would keep running in a program that continues.
             await self.stop()
             raise
+
+    # In a cluster: see `Replicated`.
+
+    @property
+    def log_names(self) -> Sequence[str]:
+        """Return the logs that topics go to."""
+        return self._settings.logs
+
+    @property
+    def doors(self) -> Sequence[Door]:
+        """Return the open doors."""
+        return self._doors
+
+    def open_doors(self) -> None:
+        """Bind the addresses of all listeners. Raises OSError, ValueError."""
+        self._ack = Ack.SYNCED  # what the replicas do, at any other level, too
+        _, contexts = _read_security(self._settings, self._log)
+        for settings, context in zip(self._settings.all_listeners, contexts, strict=True):
+            listening = listening_socket(settings)
+            kind = settings.user_from
+            user = (lambda certificate: None) if kind == "login" else partial(_user, kind=kind)
+            self._doors.append(Door(shown_address(*listening.getsockname()[:2]), listening, context, user))
+
+    def close_doors(self) -> None:
+        """Listen no more."""
+        for door in self._doors:
+            door.socket.close()
+        self._doors.clear()
+
+    async def lead(self, documents: Documents, clock: SteadyClock, *, will_grace_s: float) -> None:
+        """Serve clients from these documents."""
+        await self._serve(documents, clock, will_grace_s)
+
+    async def leave(self) -> None:
+        """Stop in order; another node continues with the sessions, and with the wills of connected clients."""
+        if self._broker is not None:
+            self._broker.moving = True
+        await self.stop()
+
+    def lose(self) -> None:
+        """Stop at once, without a further write."""
+        broker, self._broker = self._broker, None
+        for listener in self._listeners:
+            listener.stop()
+        self._listeners.clear()
+        if self._saving is not None:
+            self._saving.cancel()
+        if broker is not None:
+            broker.lose()
+            # After the goodbye, which a client may not read.
+            loop = asyncio.get_running_loop()
+            for link in list(broker.connections.links):
+                loop.call_later(_GOODBYE_S, link.abort)
+        if self._threads is not None:
+            self._threads.end()
+
+    def admit(
+        self, door: int, address: tuple[str, int], certificate_user: str | None, keep: object
+    ) -> asyncio.BufferedProtocol | None:
+        """Return the protocol of a client that has arrived at a door of another node."""
+        if self._broker is None or self._broker.stopping or not 0 <= door < len(self._listeners):
+            return None
+        return self._listeners[door].admit(address, certificate_user, keep)
+
+    # What starts and ends with the parts.
 
     def _allow_connections(self) -> None:
         needed = self._settings.connection_count + _OTHER_FILES
@@ -131,9 +203,13 @@ class MqttFront:
             )
 
     async def _listen(self, broker: Broker, contexts: Sequence[ssl.SSLContext | None]) -> None:
-        for settings, context in zip(self._settings.all_listeners, contexts, strict=True):
+        doors = [door.socket for door in self._doors] or [None] * len(contexts)
+        for settings, context, door in zip(self._settings.all_listeners, contexts, doors, strict=True):
             listener = Listener(broker, settings, self._log, tls=context)
-            await listener.start()
+            await listener.start(door)
+            if self._broker is not broker:  # lost in between
+                listener.stop()
+                return
             self._listeners.append(listener)
             if not (settings.is_local or settings.certificate or self._settings.lets_anonymous_in(settings)):
                 self._log.warning(
@@ -144,10 +220,15 @@ class MqttFront:
         """Read passwords, access rules, keys and certificates again and apply them, also to connected clients.
         Raises ValueError without a change if one is invalid."""
         broker = self._broker
-        if broker is None:
+        if broker is None and not self._doors:
             return
         loop = asyncio.get_running_loop()
         sources, contexts = await loop.run_in_executor(None, _read_security, self._settings, self._log)
+        if self._doors:
+            renewed = zip(self._doors, contexts, strict=True)
+            self._doors = [door._replace(tls=context) for door, context in renewed]
+        if broker is None:
+            return
         broker.guard.use(sources)
         for listener, context in zip(self._listeners, contexts, strict=True):
             listener.tls = context
@@ -160,10 +241,17 @@ class MqttFront:
         logs = [self._store.log(name) for name in names]
         for log in logs:
             _check_room(settings, log.name, log.config)
-            log.config_checks.append(partial(_check_room, settings, log.name))
+            if log not in self._checked:
+                self._checked.add(log)
+                log.config_checks.append(partial(_check_room, settings, log.name))
         routes = [(route.filter, names.index(route.log)) for route in settings.routes]
         shares = Shares(settings.user_share_percent, users=settings.knows_users)
-        own = [one for one in self._store.log_names(server=True) if is_server_log(one[0])]
+        # In a cluster, a session would meet the records of another node.
+        own = (
+            []
+            if self._doors
+            else [one for one in self._store.log_names(server=True) if is_server_log(one[0])]
+        )
         return Router(
             logs,
             routes,
@@ -188,6 +276,7 @@ class MqttFront:
         broker.stopping = True
         for listener in self._listeners:
             listener.stop()
+        self._listeners.clear()
         if self._saving is not None:
             self._saving.cancel()
         for link in list(broker.connections.links):
@@ -197,20 +286,20 @@ class MqttFront:
             link.end(broker.goodbye, "the server stops")
         await self._until(lambda: broker.idle and not broker.linked_count)
         await self._until(lambda: not broker.connections.links, _LINGER_S)
+        if broker.is_lost:
+            return
         for link in list(broker.connections.links):
             link.abort()
         broker.deadlines.stop()
         if broker.poller is not None:
             broker.poller.stop()
+        assert self._threads is not None
         try:
-            await asyncio.get_running_loop().run_in_executor(self._save_executor, broker.retaining.release)
+            await asyncio.get_running_loop().run_in_executor(self._threads.save, broker.retaining.release)
         except OSError as error:
             self._log.error("retention waits for retained messages that are saved: %s", error)
-        self._read_executor.shutdown(wait=False, cancel_futures=True)
-        self._remote_executor.shutdown(wait=False, cancel_futures=True)
-        self._save_executor.shutdown(wait=False)
-        self._login_executor.shutdown(wait=False, cancel_futures=True)
-        self._final = metrics(broker)
+        self._threads.end()
+        self._final = () if self._doors else metrics(broker)
         self._broker = None
 
     async def _until(self, done: Callable[[], bool], within_s: float = _SETTLE_S) -> None:
@@ -332,6 +421,8 @@ class MqttFront:
     def checks(self) -> Mapping[str, str | None]:
         """Return whether clients can connect, and whether their publishes reach the disk in time."""
         broker = self._broker
+        if broker is None and self._doors:
+            return {"listening": None, "settling": None}  # clients are passed on
         if broker is None or broker.stopping or not self._listeners:
             return {"listening": "it does not run", "settling": None}
         closed = [
@@ -348,6 +439,8 @@ class MqttFront:
 
     def _addresses(self) -> list[str]:
         """Return the addresses of the listeners with the actual ports, or as configured while they do not listen."""
+        if self._doors:
+            return [door.address for door in self._doors]
         listening = [shown_address(*one.address) for one in self._listeners if one.listening]
         return listening or [one.address for one in self._settings.all_listeners]
 
@@ -362,6 +455,10 @@ class MqttFront:
             "anonymous": settings.lets_anonymous_in(listener),
         }
         return ", ".join(name for name, possible in ways.items() if possible)
+
+
+def _user(certificate: Mapping[str, Any], kind: str) -> str | None:
+    return certificate_name(certificate, kind)
 
 
 def _check_room(settings: MqttSettings, log: str, config: LogConfig) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 from mqtt_front.broker import Broker
 from mqtt_front.listener_settings import ListenerSettings
 from mqtt_front.net.client_protocol import ClientProtocol
+from mqtt_front.net.relay_adapter import RelayAdapter
 from mqtt_front.net.tls import TlsAdapter
 from timestone_access.optional import load
 
@@ -24,6 +25,26 @@ _PAUSE_S = 0.5
 _REFUSED_AT_A_TIME = 256
 """Connections over the limit that stay open long enough to receive the reason; further ones are closed at once."""
 _OVERLOAD = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+def listening_socket(settings: ListenerSettings) -> socket.socket:
+    """Return a socket that listens. Raises OSError if the address is not available."""
+    host, port = settings.host_and_port
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = found[0]
+        listening = socket.socket(family, kind, protocol)
+        try:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.setblocking(False)
+            listening.bind(address)
+            listening.listen(_BACKLOG)
+        except BaseException:
+            listening.close()
+            raise
+    except OSError as error:
+        raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from error
+    return listening
 
 
 @functools.cache
@@ -74,23 +95,14 @@ class Listener:
         host, port = self._socket.getsockname()[:2]
         return host, port
 
-    async def start(self) -> None:
-        """Listen. Raises OSError if the address is not available."""
-        host, port = self.settings.host_and_port
+    async def start(self, door: socket.socket | None = None) -> None:
+        """Listen, at an open door if there is one. Raises OSError if the address is not available."""
         loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, protocol, _, address = found[0]
-        listening = socket.socket(family, kind, protocol)
-        try:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listening.setblocking(False)
-            listening.bind(address)
-            listening.listen(_BACKLOG)
-        except OSError as error:
-            listening.close()
-            raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from error
-        self._socket = listening
-        loop.add_reader(listening, self._accept)
+        if door is None:
+            self._socket = await loop.run_in_executor(None, listening_socket, self.settings)
+        else:
+            self._socket = door.dup()
+        loop.add_reader(self._socket, self._accept)
 
     def stop(self) -> None:
         """Stop accepting. Accepted connections stay."""
@@ -115,12 +127,7 @@ class Listener:
                     self._pause(error)
                     return
                 continue  # that connection has gone already (ECONNABORTED, EPROTO): take the next one
-            limit = self._broker.settings.connection_count + _REFUSED_AT_A_TIME
-            if self._broker.linked_count + self._without_protocol >= limit:
-                self._broker.counts.refused["connection_count"] += 1
-                self._broker.throttled_log.warn(
-                    "connections", f"more than {limit} connections at a time: closed"
-                )
+            if self._is_full():
                 client.close()
                 continue
             client.setblocking(False)
@@ -129,6 +136,27 @@ class Listener:
             self._accepting.add(task)
             task.add_done_callback(self._accepting.discard)
 
+    def _is_full(self) -> bool:
+        """Return whether there are more connections than can be refused in words, and count one as refused."""
+        limit = self._broker.settings.connection_count + _REFUSED_AT_A_TIME
+        if self._broker.linked_count + self._without_protocol < limit:
+            return False
+        self._broker.counts.refused["connection_count"] += 1
+        self._broker.throttled_log.warn("connections", f"more than {limit} connections at a time: closed")
+        return True
+
+    def admit(
+        self, address: tuple[str, int], certificate_user: str | None, keep: object
+    ) -> asyncio.BufferedProtocol | None:
+        """Return the protocol of a client that has arrived at another node, which has ended its TLS; None if there are
+        too many."""
+        if self._is_full():
+            return None
+        self._without_protocol += 1
+        upper = self._protocol(asyncio.get_running_loop(), -1, is_relayed=True)
+        relayed: asyncio.BufferedProtocol = _as_protocol(RelayAdapter)(upper, address, certificate_user, keep)
+        return relayed
+
     async def _link(self, client: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         try:
@@ -136,11 +164,14 @@ class Listener:
         except OSError:
             client.close()  # closed by the client in between
 
-    def _protocol(self, loop: asyncio.AbstractEventLoop, descriptor: int) -> asyncio.BufferedProtocol:
+    def _protocol(
+        self, loop: asyncio.AbstractEventLoop, descriptor: int, *, is_relayed: bool = False
+    ) -> asyncio.BufferedProtocol:
         """Return a client protocol with its adapters below it; the lowest receives from the socket."""
         self._without_protocol -= 1  # the event loop announces it to the broker in its next turn
         settings, broker = self.settings, self._broker
-        if self._websocket is not None or self.tls is not None:
+        tls = None if is_relayed else self.tls
+        if self._websocket is not None or tls is not None:
             descriptor = -1
         protocol = link = _as_protocol(ClientProtocol)(
             broker,
@@ -154,9 +185,9 @@ class Listener:
             protocol = _as_protocol(self._websocket)(
                 link, packet_bytes=broker.settings.packet_bytes, origins=origins
             )
-        if self.tls is not None:
+        if tls is not None:
             name_kind = None if settings.user_from == "login" else settings.user_from
-            protocol = _as_protocol(TlsAdapter)(protocol, link, self.tls, loop.call_soon, name_kind=name_kind)
+            protocol = _as_protocol(TlsAdapter)(protocol, link, tls, loop.call_soon, name_kind=name_kind)
         lowest: asyncio.BufferedProtocol = protocol
         return lowest
 

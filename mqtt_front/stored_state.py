@@ -9,7 +9,7 @@ from mqtt_front.ingest.routing import Router
 from mqtt_front.retained.keeper import Retaining
 from mqtt_front.runtime.clocks import PassingTime
 from mqtt_front.runtime.loop import Loop
-from mqtt_front.runtime.write_behind import Documents, WriteBehind
+from mqtt_front.runtime.write_behind import WriteBehind
 from mqtt_front.sessions.qos2_receipts import Receipts
 from mqtt_front.sessions.session import Session
 from mqtt_front.sessions.session_document import decode_session
@@ -19,6 +19,7 @@ from mqtt_front.settings import MqttSettings
 from mqtt_front.wills.will_records import WillRecords
 from mqtt_front.wills.wills import Publish, Wills
 from timestone.disk.steady_clock import SteadyClock
+from timestone.fronts import Documents
 
 
 class StoredState:
@@ -35,6 +36,7 @@ class StoredState:
         save_executor: Executor,
         read_executor: Executor,
         steady: SteadyClock,
+        will_grace_s: float = 0.0,
         log: logging.Logger,
     ) -> None:
         self._router = router
@@ -76,6 +78,7 @@ class StoredState:
             time=self.time,
             shares=shares,
             bytes_limit=settings.will_bytes,
+            grace_s=will_grace_s,
         )
         self._topic_writer = WriteBehind(documents, topic_use.SPACE, loop, save_executor, log=log)
 

@@ -5,9 +5,10 @@ creates a front with the open store and the settings of the front, and starts it
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from timestone.config import LogConfig, StoreConfig
+from timestone.disk.steady_clock import SteadyClock
 from timestone.metrics.metric import Metric
 from timestone.store import Store
 
@@ -148,3 +149,61 @@ class Operated(Protocol):
     def watch(self, client: str, user: str | None, duration_s: float) -> Sequence[Mapping[str, Any]]:
         """Report the packets of a connected client as the event `watched` for some time, without payloads, and return
         the rows of its connections. Raises ValueError if no event can be recorded or too many clients are watched."""
+
+
+class Documents(Protocol):
+    """Durable key-value spaces: what `store.documents` is."""
+
+    def put_many(self, space: str, items: dict[str, bytes | None]) -> None: ...
+    def items(self, space: str) -> dict[str, bytes]: ...
+
+
+class Door(NamedTuple):
+    """Address at which clients of a front arrive."""
+
+    address: str
+    """HOST:PORT, with the actual port."""
+    socket: Any
+    """Listening socket of the standard library."""
+    tls: Any
+    """`ssl.SSLContext` for its connections; None without TLS."""
+    certificate_user: Callable[[Mapping[str, Any]], str | None]
+    """Returns the user in a client certificate, if the front takes it from there."""
+
+
+@runtime_checkable
+class Replicated(Protocol):
+    """Front that can serve from the replicated state of a cluster, on the node that leads it. All clients are at that
+    node: those that arrive at the doors of another one are passed on. Called in the event loop, in this order:
+    `open_doors`, then `lead` and `leave` or `lose` any number of times, then `close_doors`."""
+
+    name: ClassVar[str]
+
+    @property
+    def log_names(self) -> Sequence[str]:
+        """Return the logs that it appends to."""
+
+    def open_doors(self) -> None:
+        """Bind all addresses, so that clients may wait there. Raises OSError, ValueError."""
+
+    @property
+    def doors(self) -> Sequence[Door]:
+        """Return the open doors. While the front does not lead, others may accept from their sockets."""
+
+    async def lead(self, documents: Documents, clock: SteadyClock, *, will_grace_s: float) -> None:
+        """Serve clients from these documents, which hold what an earlier leader has put. clock: by which sessions and
+        wills end. will_grace_s: time for clients of that leader to come back before their wills are published. Raises
+        OSError, ValueError."""
+
+    async def leave(self) -> None:
+        """Serve no more, in order: settle what was received, store the state, and have clients connect again."""
+
+    def lose(self) -> None:
+        """Serve no more, at once: another node leads. Nothing more is stored or acknowledged."""
+
+    def admit(self, door: int, address: tuple[str, int], certificate_user: str | None, keep: object) -> Any:
+        """Return the protocol (`asyncio.BufferedProtocol`) of a client that has arrived at a door of another node; None
+        if it cannot be served now. address: of the client. keep: is kept alive with the connection."""
+
+    def close_doors(self) -> None:
+        """Listen no more."""

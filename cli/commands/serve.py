@@ -56,6 +56,7 @@ from ..settings.serve import (
     cluster_settings,
     console_settings,
     front_settings,
+    replicated_fronts,
     serve_settings,
     store_config,
     tier_config,
@@ -125,7 +126,7 @@ def command(config: Path | None, **given: Any) -> None:
     )
     own, engine, tier = serve_settings(configuration), store_config(configuration), tier_config(configuration)
     console, cluster = console_settings(configuration), cluster_settings(configuration)
-    served = fronts if cluster.etcd is None else {}
+    served = fronts if cluster.etcd is None else replicated_fronts(fronts, configuration)
     settings_by_front = {name: front_settings(front, name, configuration) for name, front in served.items()}
     log_to_standard_error(own.log_level, own.log_format)
     for remark in configuration.remarks:
@@ -140,42 +141,50 @@ def command(config: Path | None, **given: Any) -> None:
     manager = ServiceManager(os.environ)
     bucket = _bucket(tier)
     store = _opened(own.data, engine, cluster, manager)
-    if is_open_to_all(own.data / CATALOG_NAME):
-        # New files are not; those of earlier versions keep their permissions.
-        logging.getLogger("timestone.serve").warning(
-            "every user of this machine can read files in %s; to end that: chmod -R go= %s",
-            own.data,
-            own.data,
-        )
+    _warn_of_readers(own.data)
     try:
         _say_what_was_opened(store)
-        running = _fronts(store, fronts, settings_by_front, cluster)
+        running = _fronts(store, served, settings_by_front, cluster)
+        node = _node(store, cluster, running) if cluster.etcd is not None else None
         tiers = _tiers(store, tier, bucket)
     except BaseException:
         store.close()
         raise
-    collection = Collection(store, [*running, *tiers])
+    shown = [*running] if node is None else [node, *running]
+    collection = Collection(store, [*shown, *tiers])
     page = None if own.metrics_address is None else MetricsPage(collection, *own.metrics_address)
-    pages = ConsoleService.of(own, *console, running)
+    pages = ConsoleService.of(own, *console, shown)
+    figures = _figures(collection, own)
+    control = ControlService(store, [*shown, *tiers], figures[0].record_action if figures else None)
     # The figures first, so that they end last: they have what clients did until the end.
-    figures = (
-        [Figures(collection, own.metrics_interval_ms, own.recorded_clients)]
-        if own.metrics_interval_ms
-        else []
-    )
-    control = ControlService(store, [*running, *tiers], figures[0].record_action if figures else None)
-    services: list[Service] = [*figures, *tiers, *running, *([] if page is None else [page]), control, *pages]
+    services: list[Service] = [*figures, *tiers, *(running if node is None else [node])]
+    services += [*([] if page is None else [page]), control, *pages]
     server = Server(store, services, stop_timeout_s=own.stop_timeout_ms / 1000)
     keep_freed_memory(_KEPT_BYTES)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(
-                server.run(lambda: _say_ready(store, running, tiers, page, pages, own.ready_file, manager))
+                server.run(lambda: _say_ready(store, shown, tiers, page, pages, own.ready_file, manager))
             )
     finally:
         if own.ready_file is not None:
             own.ready_file.unlink(missing_ok=True)
     _say("stopped")
+
+
+def _figures(collection: Collection, own: ServeSettings) -> list[Figures]:
+    if not own.metrics_interval_ms:
+        return []
+    return [Figures(collection, own.metrics_interval_ms, own.recorded_clients)]
+
+
+def _warn_of_readers(data: Path) -> None:
+    """Warn if all users of this machine can read the data. New files are closed to them; those of earlier versions keep
+    their permissions."""
+    if is_open_to_all(data / CATALOG_NAME):
+        logging.getLogger("timestone.serve").warning(
+            "every user of this machine can read files in %s; to end that: chmod -R go= %s", data, data
+        )
 
 
 def _opened(data: Path, engine: StoreConfig, cluster: ClusterSettings, manager: ServiceManager) -> Store:
@@ -188,10 +197,11 @@ def _opened(data: Path, engine: StoreConfig, cluster: ClusterSettings, manager: 
     return Store(data.absolute(), engine, progress=manager.opening, log_type=ReplicatedLog)
 
 
-def _node(store: Store, settings: ClusterSettings) -> Any:
-    """Return the node of a cluster. Raises UsageError, MissingExtra."""
+def _node(store: Store, settings: ClusterSettings, fronts: Sequence[Front]) -> Any:
+    """Return the node of a cluster, which has its front serve while it leads. Raises UsageError, MissingExtra."""
     try:
         node_module = importlib.import_module("timestone_cluster.node.node")
+        host_module = importlib.import_module("timestone_cluster.node.front_host")
         address_module = importlib.import_module("timestone_cluster.etcd.address")
     except ModuleNotFoundError as error:
         raise MissingExtra("a cluster", error.name or "httpx", "cluster") from None
@@ -211,6 +221,10 @@ def _node(store: Store, settings: ClusterSettings) -> Any:
         etcd = address.client(certificates, address_module.read_login(settings.user, settings.password_file))
     except (ValueError, OSError) as error:
         raise UsageError(f"cluster: {error}") from None
+    hosts = [
+        host_module.FrontHost(front, store.documents, will_grace_s=settings.will_grace_s, failed=failed)
+        for front in fronts
+    ]
     return node_module.Node(
         store,
         etcd,
@@ -219,6 +233,7 @@ def _node(store: Store, settings: ClusterSettings) -> Any:
         listen=parse_address(settings.listen, setting="cluster.listen"),
         advertise=settings.advertise,
         tls=tls,
+        host=hosts[0] if hosts else None,
         failed=failed,
     )
 
@@ -256,10 +271,9 @@ def _fronts(
     settings: Mapping[str, Any],
     cluster: ClusterSettings,
 ) -> list[Front]:
-    """Return what clients connect to: the fronts, or the node of a cluster, which takes no records of a spool."""
-    if cluster.etcd is not None:
-        return [_node(store, cluster)]
-    store.accept_postings()
+    """Return what clients connect to. A node of a cluster takes no records of a spool."""
+    if cluster.etcd is None:
+        store.accept_postings()
     return [_created(fronts[name], store, of_front) for name, of_front in settings.items()]
 
 

@@ -13,7 +13,7 @@ class ClusterSettings(Declared):
 
     etcd: str | None = setting(
         None,
-        "run a node of this cluster, without MQTT: etcd://HOST:PORT,HOST:PORT/NAME; none: no cluster",
+        "run a node of this cluster: etcd://HOST:PORT,HOST:PORT/NAME; MQTT only if --mqtt is given; none: no cluster",
         metavar="URL",
     )
     user: str | None = setting(None, "user of etcd, where etcd has users", metavar="NAME")
@@ -31,6 +31,12 @@ class ClusterSettings(Declared):
         None,
         "address by which others reach this node, if it is not the one it listens on",
         metavar="HOST:PORT",
+    )
+    will_grace_s: int = setting(
+        10,
+        "time for clients of a node that was lost to connect again before their wills are published",
+        low=0,
+        high=3600,
     )
     ca: Path | None = field(
         default=None,

@@ -37,10 +37,10 @@ Item = Callable[[], Awaitable[list[bytes] | None]] | list[bytes]
 """A message; or a function that returns the next message when it can be sent, and None after the last one."""
 
 
-def give_up_early(writer: asyncio.StreamWriter) -> None:
+def give_up_early(connection: asyncio.StreamWriter | asyncio.Transport) -> None:
     """Have a connection end when the other side has confirmed nothing for some seconds. TCP by itself sends again for a
     quarter of an hour, at growing intervals, so that a link would stay dead long after the network is repaired."""
-    found: socket.socket | None = writer.get_extra_info("socket")
+    found: socket.socket | None = connection.get_extra_info("socket")
     if found is not None:
         found.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(_STUCK_S * 1000))
         found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -154,10 +154,10 @@ class Listener:
         cluster: str,
         linked: Callable[[str], None],
         received: Callable[[str, int, Message], None],
-        asked: Callable[[asyncio.StreamWriter, int, Message], None],
+        asked: Callable[[asyncio.StreamWriter, int, Message], bool],
     ) -> None:
         """linked: called with each node that connects. received: with node, shard and frame. asked: with what a client
-        sends."""
+        sends; returns whether the connection is another one's from now on."""
         self._cluster = cluster
         self._linked = linked
         self._received = received
@@ -184,7 +184,7 @@ class Listener:
                 writer.transport.abort()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        node = ""
+        node, is_taken = "", False
         try:
             node = await self._greeted(reader, writer)
             if node:
@@ -193,8 +193,9 @@ class Listener:
                 shard, message = await read_message(reader)
                 if node:
                     self._received(node, shard, message)
-                else:
-                    self._asked(writer, shard, message)
+                elif self._asked(writer, shard, message):
+                    is_taken = True
+                    return
         except UndecodableFrame as error:
             _LOGGER.warning("%s: connection closed: %s", writer.get_extra_info("peername"), error)
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
@@ -203,7 +204,8 @@ class Listener:
             self._clients.discard(writer)
             if self._nodes.get(node) is writer:
                 del self._nodes[node]
-            writer.transport.abort()
+            if not is_taken:
+                writer.transport.abort()
 
     async def _greeted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
         """Take the first message, and return the node that has sent it; empty for a client. Raises UndecodableFrame

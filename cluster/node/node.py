@@ -5,22 +5,20 @@ import json
 import logging
 import secrets
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 from timestone.address import shown_address
-from timestone.commit.submission import Submission
-from timestone.config import Ack
 from timestone.disk.files import Files
-from timestone.errors import InvalidName, NotLeader, TimestoneError
+from timestone.errors import InvalidName, TimestoneError, UnknownLog
 from timestone.format.names import log_folder
+from timestone.fronts import Door
 from timestone.recovery.segment_report import State
 from timestone.replication.replicated_log import ReplicatedLog
 from timestone.store import Store
-from timestone.writing.write_batch import WriteBatch
 from timestone_cluster.actions import Propose
 from timestone_cluster.deadlines import TICK_S
 from timestone_cluster.errors import (
@@ -41,27 +39,23 @@ from timestone_cluster.etcd.keys import (
 from timestone_cluster.etcd.registry import Registration, Registry, cluster_of
 from timestone_cluster.frames import Frame
 from timestone_cluster.leader import Leader
+from timestone_cluster.node.front_host import SHARD, FrontHost
 from timestone_cluster.node.links import Item, Link, Listener
+from timestone_cluster.node.relay import Place, Relays
+from timestone_cluster.node.replica_folder import make_replica_folder, replica_id
+from timestone_cluster.node.requests import Requests
 from timestone_cluster.node.shard import Shard, now_s
-from timestone_cluster.node.wire import (
-    Append,
-    Appended,
-    Describe,
-    Described,
-    Hello,
-    LogState,
-    Message,
-    encoded,
-)
+from timestone_cluster.node.wire import Hello, Message
 from timestone_cluster.shard_record import ShardRecord, node_of
 
 _LOGGER = logging.getLogger("timestone.cluster")
 IDENTITY_NAME = "NODE"
 _ETCD_S = 30.0
-_HAND_OVER_S = 2.0
+_HAND_OVER_S = 5.0
 _DAMAGE_S = 5.0
 """How often to ask what the scrubber has found."""
-_ANSWER_BYTES = 4 << 20
+_RELAYS = 100_000
+"""Most clients that a node passes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +81,15 @@ class Node:
         listen: tuple[str, int],
         advertise: str | None = None,
         tls: Tls | None = None,
+        host: FrontHost | None = None,
         failed: Callable[[Exception], None],
     ) -> None:
         """store: opened with `log_type=ReplicatedLog`. advertise: HOST:PORT by which others reach this node, if it is
-        not what it listens on. failed: called when the process has to end, because its store cannot be relied on."""
+        not what it listens on. host: of the front, if the node has one. failed: called when the process has to end,
+        because its store cannot be relied on."""
         self._store, self._etcd, self._keys = store, etcd, keys
         self._node_name, self._listen, self._advertise, self._tls = name, listen, advertise, tls
-        self.failed = failed
+        self._host, self.failed = host, failed
         self.shards: dict[int, Shard] = {}
         self.address = ""
         self.id = ""
@@ -109,13 +105,19 @@ class Node:
     # Starting and stopping.
 
     async def start(self) -> None:
-        """Join the cluster: listen, then register. Raises WrongCluster, EtcdUnavailable after 30 s, OSError."""
+        """Join the cluster: listen, then register. Raises WrongCluster, EtcdUnavailable after 30 s, OSError, and
+        ValueError for a front that the cluster cannot have."""
         self._cluster = await self._found_cluster()
+        if self._host is not None:
+            await self._host.make_logs(self._etcd, self._keys, self._cluster)
         self.id = identity(self._store.files, self._store.path, self._cluster.id)
-        listener = self._listener = Listener(self._cluster.id, self._linked, self._received, self._asked)
+        requests = Requests(self._store, self.shards, self._damaged, self.id, self._host)
+        listener = self._listener = Listener(self._cluster.id, self._linked, self._received, requests.handle)
         host, _ = self._listen
         port = await listener.start(*self._listen, self._tls.server if self._tls else None)
         self.address = self._advertise or shown_address(host, port)
+        if self._host is not None:
+            self._host.open(self._made_relays)
         value = NodeValue(self._node_name, self.address)
         self._registration = Registration(self._etcd, self._keys.node(self.id), value, self._registered)
         self._start(self._registration.run())
@@ -136,12 +138,19 @@ class Node:
                 continue
             return cluster_of(picture.pairs, self._keys)
 
+    async def reload(self) -> None:
+        """Have the front read its files again. Raises OSError, ValueError."""
+        if self._host is not None:
+            await self._host.reload()
+
     async def stop(self) -> None:
-        """Hand over what this node leads, for two seconds at most; then leave."""
+        """Hand over what this node leads, for five seconds at most; then leave."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_HAND_OVER_S):
                 while [one for one in self.shards.values() if one.hand_over(self._registry.runs)]:
                     await asyncio.sleep(TICK_S / 2)
+        if self._host is not None:
+            await self._host.stop()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -170,6 +179,8 @@ class Node:
             draining = self._registry.below("draining")
             for shard in list(self.shards.values()):
                 shard.tick(self._registry.runs, draining)
+            if self._host is not None:
+                self._host.tick(self.shards.get(SHARD))
             await asyncio.sleep(TICK_S)
 
     async def _watch_damage(self) -> None:
@@ -226,6 +237,8 @@ class Node:
             if self.id in record.nodes:
                 self._take_shard(number)
                 self.shards[number].record_seen(record, found.revision)
+                if self._host is not None:
+                    self._host.leader_changed()
             elif number in self.shards:
                 _LOGGER.warning("shard %d: another node has this one's place; its files stay", number)
                 self._start(self.shards.pop(number).close())
@@ -267,7 +280,17 @@ class Node:
 
     def _log(self, name: str, number: int, value: LogValue) -> ReplicatedLog:
         """Return a replica with the settings that etcd has for its log."""
-        log = self._store.log(name, number, config=value.config)
+        assert self._cluster is not None
+        log_id = replica_id(self._cluster.id, name, number)
+        try:
+            log = self._store.log(name, number, create=False)
+        except UnknownLog:
+            make_replica_folder(self._store, name, number, log_id)
+            log = self._store.log(name, number, config=value.config)
+        if log.id != log_id and self._host is not None:
+            raise WrongCluster(
+                f"log {name} of this node was made before clusters had MQTT: start with an empty folder"
+            )
         assert isinstance(log, ReplicatedLog)
         wanted = {one: getattr(value.config, one) for one in LOG_SETTINGS}
         if changed := {one: new for one, new in wanted.items() if getattr(log.config, one) != new}:
@@ -374,58 +397,36 @@ class Node:
         if number in self.shards and isinstance(message, Frame):
             self.shards[number].received(node, message)
 
-    # Clients.
+    # The front.
 
-    def _asked(self, writer: asyncio.StreamWriter, number: int, message: Message) -> None:
-        if isinstance(message, Describe):
-            _answer(writer, Described(message.number, self._states()))
-            return
-        if not isinstance(message, Append):
-            writer.transport.abort()
-            return
-        try:
-            self._append(writer, number, message)
-        except (TimestoneError, ValueError, OSError) as error:
-            _answer(writer, Appended(message.number, -1, f"{error}"))
+    def served(self, shard: int) -> None:
+        """See `Surroundings`."""
+        if self._host is not None:
+            self._host.served(self.shards[shard])
 
-    def _states(self) -> tuple[LogState, ...]:
-        """Return what this node has of all logs, with or without a place in their shards."""
-        damaged, states = self._damaged(), []
-        for name, number in self._store.log_names():
-            log, folder = self._store.log(name, number), log_folder(name, number)
-            assert isinstance(log, ReplicatedLog)
-            replica = self.shards[number].replica if number in self.shards else None
-            state = replica.logs.get(folder) if replica is not None else None
-            is_damaged = folder in damaged or not log.is_whole or (state is not None and state.damaged)
-            known = max(log.last_generation, replica.generation if replica is not None else 0)
-            record = replica.record if replica is not None else None
-            flags = is_damaged, record is not None and self.id in map(node_of, record.isr)
-            offsets = log.local_start_offset, log.written_offset, log.end_offset
-            states.append(LogState(number, name, *offsets, log.last_generation, known, *flags))
-        return tuple(states)
+    def lost(self, shard: int) -> None:
+        """See `Surroundings`."""
+        if self._host is not None:
+            self._host.lost()
 
-    def _append(self, writer: asyncio.StreamWriter, number: int, message: Append) -> None:
-        shard = self.shards.get(number)
-        log = shard.log(log_folder(check_log_name(message.log), number)) if shard is not None else None
-        if shard is None or log is None:
-            raise NotLeader(f"this node has no replica of {message.log} in shard {number}")
-        log.check_leads()  # before it takes new topics, which only a leader numbers
-        if not message.payloads or len(message.topics) not in (0, len(message.payloads)):
-            raise ValueError("invalid append: expected records, and no topics or one for each")
-        topics = log.topics.add_all(message.topics) if message.topics else None
-        batch = WriteBatch(message.payloads) if topics is None else WriteBatch(message.payloads, topics)
-        loop = asyncio.get_running_loop()
+    def has_left(self, shard: int) -> bool:
+        """See `Surroundings`."""
+        return self._host is None or self._host.has_left()
 
-        def done(submission: Submission) -> None:
-            loop.call_soon_threadsafe(answer, submission)
+    def _made_relays(self, doors: Sequence[Door]) -> Relays:
+        assert self._cluster is not None
+        context = self._tls.client if self._tls else None
+        return Relays(doors, Hello(self._cluster.id, ""), context, self._front_place, _RELAYS)
 
-        def answer(submission: Submission) -> None:
-            if submission.error is None:
-                _answer(writer, Appended(message.number, submission.offsets.start))
-            else:
-                _answer(writer, Appended(message.number, -1, f"{submission.error}", is_unknown=True))
-
-        log.submit(batch, ack=Ack.SYNCED, done=done)
+    def _front_place(self) -> Place | None:
+        """Return where the front serves, as far as this node knows."""
+        shard = self.shards.get(SHARD)
+        record = shard.replica.record if shard is not None else None
+        leader = record.leader if record is not None else None
+        address = self._registry.address_of(node_of(leader)) if leader is not None else None
+        if record is None or leader is None or address is None:
+            return None
+        return Place(leader, record.generation, address)
 
     # For people.
 
@@ -444,16 +445,8 @@ class Node:
             "leading": sum(isinstance(role, Leader) and role.is_serving for role in roles),
             "alarms": sum(bool(one.alarm) for one in self.shards.values()) + len(self._lost_records),
             "links": sum(link.is_up for link in self._links.values()),
+            **(self._host.status() if self._host is not None else {}),
         }
-
-
-def _answer(writer: asyncio.StreamWriter, answer: Appended | Described) -> None:
-    if writer.transport.is_closing():
-        return
-    if writer.transport.get_write_buffer_size() > _ANSWER_BYTES:
-        writer.transport.abort()  # takes no answers
-        return
-    writer.writelines(encoded(answer))
 
 
 def identity(files: Files, folder: Path, cluster: str) -> str:

@@ -47,6 +47,15 @@ class Surroundings(Protocol):
     def send(self, node: str, item: Item) -> None: ...
     def propose(self, shard: int, proposal: Propose) -> None: ...
     def refresh(self) -> None: ...
+    def served(self, shard: int) -> None:
+        """This replica leads, and its logs have all that was ever acknowledged."""
+
+    def lost(self, shard: int) -> None:
+        """This replica leads no more. On return, nothing is acknowledged."""
+
+    def has_left(self, shard: int) -> bool:
+        """Another replica is to lead: end in order what depends on this one. Return whether that is done."""
+
     def failed(self, error: Exception) -> None:
         """The store cannot be relied on: the process has to end."""
 
@@ -161,7 +170,7 @@ class Shard:
         if not isinstance(role, Leader):
             return False
         members = [one for one in sorted(role.isr - {role.member}) if node_of(one) in runs]
-        if not role.is_serving or not members:
+        if not role.is_serving or not members or not self._around.has_left(self.number):
             return True
         if now_s() >= self._held_s + 2 * _HOLD_S:  # after one in vain, appends are taken for as long
             self._held_s = now_s()
@@ -188,6 +197,7 @@ class Shard:
 
     async def close(self) -> None:
         """Stop to lead, and end what runs."""
+        self._around.lost(self.number)
         for log in self._logs.values():
             log.on_written = lambda: None
             log.follow()
@@ -314,6 +324,7 @@ class Shard:
                     if log.extent[0] != self._replica.logs[name].end:
                         raise ValueError(f"{name} ends at {log.extent[0]}")
                     log.lead(generation)
+                self._around.served(self.number)
             case StepDown(generation):
                 _LOGGER.info("shard %d: leads generation %d no more", self.number, generation)
                 self._step_down(generation)
@@ -325,6 +336,7 @@ class Shard:
                 self._alarmed(reason)
 
     def _step_down(self, generation: int) -> None:
+        self._around.lost(self.number)
         for name, log in self._logs.items():
             log.follow()
             state, (written, names) = self._replica.logs[name], log.extent
@@ -387,6 +399,7 @@ class Shard:
         the logs may be wrong. A generation that was led is not led on."""
         _LOGGER.error("shard %d: begins again: %s", self.number, error)
         old = self._replica
+        self._around.lost(self.number)
         for log in self._logs.values():
             log.follow()
         if isinstance(old.role, Leader):  # at once: no other is elected before etcd knows it

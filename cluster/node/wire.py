@@ -87,6 +87,24 @@ class Described(msgspec.Struct, frozen=True, array_like=True):
     logs: tuple[LogState, ...]
 
 
+class Relay(msgspec.Struct, frozen=True, array_like=True):
+    """A client of a front has arrived at another node: after `Relayed` the connection is its own."""
+
+    door: int
+    """Number of the door at which it has arrived."""
+    host: str
+    port: int
+    """Its address."""
+    user: str | None
+    """The user in its certificate, if the front takes it from there."""
+
+
+class Relayed(msgspec.Struct, frozen=True, array_like=True):
+    """Answer to `Relay`. error: why the client cannot be served now; empty if it is."""
+
+    error: str = ""
+
+
 class StoredData(NamedTuple):
     """Data of `Records`."""
 
@@ -109,13 +127,13 @@ class RecordsHead(msgspec.Struct, frozen=True, array_like=True):
 
 _KINDS: tuple[type[Any], ...] = (
     Hello, Fenced, Follow, Held, Started, Diverged, Reset, Committed, RecordsHead, Append, Appended,
-    Describe, Described,
+    Describe, Described, Relay, Relayed,
 )  # fmt: skip
 _NUMBERS = {kind: number for number, kind in enumerate(_KINDS)}
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODERS = [msgspec.msgpack.Decoder(kind) for kind in _KINDS]
 
-Message = Frame | Hello | Append | Appended | Describe | Described
+Message = Frame | Hello | Append | Appended | Describe | Described | Relay | Relayed
 
 
 def encoded(message: Message, shard: int = 0) -> list[bytes]:

@@ -124,6 +124,11 @@ class Groups:
             self._groups[key].rename(member, new)
             self._of_member.setdefault(new, set()).add(key)
 
+    def close(self) -> None:
+        """Follow the logs no more, when the state belongs to another server."""
+        for group in self._groups.values():
+            group.close()
+
     # Across restarts.
 
     def restore(

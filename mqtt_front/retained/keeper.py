@@ -32,8 +32,9 @@ from mqtt_front.runtime.loop import Loop
 from mqtt_front.runtime.mailbox import Mailbox
 from mqtt_front.runtime.timer_queue import TimerQueue
 from mqtt_front.runtime.user_share import Shares, Tally
-from mqtt_front.runtime.write_behind import Documents, WriteBehind
+from mqtt_front.runtime.write_behind import WriteBehind
 from timestone.errors import CorruptRecord, HistoryUnavailable, OffsetOutOfRange, StoreClosed
+from timestone.fronts import Documents
 from timestone.log import Log
 from timestone.reading.batch import Batch
 from timestone.record import FLAG_RETAIN

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 
 from mqtt_front.retained.checkpoint import CHECKPOINT_KEY, Place, decode_checkpoint
-from mqtt_front.runtime.write_behind import Documents
+from timestone.fronts import Documents
 from timestone.log import Log
 from timestone.reading.named_readers import SPACE, Commitment, ReaderId
 from timestone.reading.retention_hold import Pin

@@ -4,23 +4,16 @@ that arrive during one are part of the next."""
 import logging
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future
-from typing import Protocol
 
 from mqtt_front.runtime.loop import Loop
 from mqtt_front.runtime.mailbox import Mailbox
+from timestone.fronts import Documents
 
 _RETRY_S = 1.0
 
 
 Document = bytes | None | Callable[[], bytes]
 """A document, None to delete it, or what encodes it as it is then."""
-
-
-class Documents(Protocol):
-    """Durable key-value spaces: what `store.documents` is."""
-
-    def put_many(self, space: str, items: dict[str, bytes | None]) -> None: ...
-    def items(self, space: str) -> dict[str, bytes]: ...
 
 
 class WriteBehind:

@@ -16,7 +16,7 @@ from mqtt_front.runtime.clocks import PassingTime
 from mqtt_front.runtime.loop import Loop
 from mqtt_front.runtime.timer_queue import TimerQueue
 from mqtt_front.runtime.user_share import Shares
-from mqtt_front.runtime.write_behind import Documents, WriteBehind
+from mqtt_front.runtime.write_behind import WriteBehind
 from mqtt_front.sessions.qos2_receipts import Receipts
 from mqtt_front.sessions.session import Session
 from mqtt_front.sessions.session_document import (
@@ -27,6 +27,7 @@ from mqtt_front.sessions.session_document import (
 )
 from mqtt_front.sessions.session_use import SessionUse
 from timestone.disk.json_document import integer, json_object
+from timestone.fronts import Documents
 from timestone.reading import named_readers
 
 SPACE = "mqtt.session"

@@ -19,9 +19,10 @@ from mqtt_front.runtime.clocks import PassingTime
 from mqtt_front.runtime.loop import Loop
 from mqtt_front.runtime.timer_queue import TimerQueue
 from mqtt_front.runtime.user_share import Shares, Tally
-from mqtt_front.runtime.write_behind import Documents, WriteBehind
+from mqtt_front.runtime.write_behind import WriteBehind
 from mqtt_front.wills.will_document import StoredWill, UndecodableWill, decode_will, encode_will
 from mqtt_front.wills.will_records import Place
+from timestone.fronts import Documents
 
 SPACE = "mqtt.will"
 _RETRY_S = 5.0
@@ -41,7 +42,7 @@ class Records(Protocol):
 class KeptWill:
     """Stored will of one connection of a client."""
 
-    __slots__ = ("due_kept_s", "due_s", "key", "place", "session_key", "size_bytes", "will")
+    __slots__ = ("due_kept_s", "due_s", "is_in_grace", "key", "place", "session_key", "size_bytes", "will")
 
     def __init__(self, key: str, session_key: str, will: Will) -> None:
         self.key = key
@@ -54,6 +55,8 @@ class KeptWill:
         """The same as stored: seconds since 1970; 0 while the client is connected."""
         self.place: Place | None = None
         """Where its record is, once it may have been published."""
+        self.is_in_grace = False
+        """Whether it was the server that its client has lost: it is not published if the client is back in time."""
 
 
 class Wills:
@@ -71,9 +74,12 @@ class Wills:
         time: PassingTime,
         shares: Shares | None = None,
         bytes_limit: int = 1 << 60,
+        grace_s: float = 0.0,
     ) -> None:
+        """grace_s: time after `load` for clients that an earlier server has lost."""
         self._shares = Shares() if shares is None else shares
         self._bytes_limit = bytes_limit
+        self._grace_s = grace_s
         self.sizes = Tally()
         """Bytes of the stored wills, by owner."""
         self._kept_bytes: Counter[str] = Counter()
@@ -117,6 +123,9 @@ class Wills:
                     self._count(kept, -1)
                     continue
                 left_s = 0
+            elif not stored.due_s and self._grace_s:
+                # Its document stays that of a connected client: a further server begins the time again.
+                left_s, kept.is_in_grace = max(delay_s, self._grace_s), True
             elif not stored.due_s:
                 left_s = delay_s
                 kept.due_kept_s = self._time.kept_s() + delay_s
@@ -152,7 +161,7 @@ class Wills:
         will was due before."""
         for kept in self._waiting.pop(session_key, ()):
             self._schedule.call_off(kept)
-            if session_continues and kept.due_s > self._time.now_s():
+            if (session_continues or kept.is_in_grace) and kept.due_s > self._time.now_s():
                 self.revoke(kept)
             else:
                 self._publish_now(kept)

@@ -17,12 +17,12 @@ NAME = "plant"
 class NodeProcess:
     """`timestone serve --cluster`, which may be killed and started again."""
 
-    def __init__(self, etcd: EtcdServer, folder: Path, name: str) -> None:
+    def __init__(self, etcd: EtcdServer, folder: Path, name: str, *options: str) -> None:
         self.folder, self.name = folder, name
         self._command = [
             sys.executable, "-m", "timestone_cli", "serve", "--data", str(folder), "--cluster-name", name,
             "--cluster", f"etcd://127.0.0.1:{etcd.port}/{NAME}",
-            "--metrics-interval-ms", "0", "--console-listen", "none",
+            "--metrics-interval-ms", "0", "--console-listen", "none", *options,
         ]  # fmt: skip
         self._log = folder.with_suffix(".log")
         self.process: subprocess.Popen[bytes] | None = None

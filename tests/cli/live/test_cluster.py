@@ -13,6 +13,7 @@ import pytest
 from tests.cli import processes
 from tests.cluster.etcd_server import EtcdServer, etcd_server
 from tests.house.pages import blocks
+from tests.support.ports import reserved_port
 
 pytestmark = pytest.mark.slow
 
@@ -66,30 +67,64 @@ def test_etcd_that_does_not_answer_is_an_error_of_the_system() -> None:
 
 def test_lines_of_the_page_make_a_cluster_whose_nodes_all_have_the_records(tmp_path: Path) -> None:
     """Those of docs/cluster.md as they are, but for etcd, which runs at another port, and a wait for the nodes."""
-    page = next(block for block in blocks(Path("docs/cluster.md")) if "cluster init" in block.text)
-    first, *lines = page.text.splitlines()
-    assert first == "etcd --data-dir etcd &"
-    *lines, status, append, read = lines
+    *lines, status, append, read = _lines_with("cluster append")
     assert ("status" in status, "append" in append, "read b" in read) == (True, True, True)
     reads = [read.split("#")[0].replace("read b", f"read {name}") for name in "abc"]
-    wait = "until {} >status; do sleep 0.1; done"
-    script = [*lines, wait.format(status.split("#")[0]), append]
+    script = [*lines, _until_led(status), append]
     script += [f'until [ "$({one} | wc -l)" = 5 ]; do sleep 0.1; done; {one}' for one in reads]
-    with etcd_server(tmp_path / "etcd") as server:
+    printed = _printed(script, tmp_path)
+    assert [printed.count(f'"value":"{number}"') for number in range(1, 6)] == [3] * 5, printed
+
+
+def test_lines_of_the_page_bring_a_message_to_the_session_at_another_node_when_one_is_killed(
+    tmp_path: Path,
+) -> None:
+    """As above; MQTT at other ports, too."""
+    *lines, status, session, kill, pub, sub = _lines_with("--mqtt 127.0.0.1:1883")
+    assert ("status" in status, "sub" in session, "kill" in kill, "pub" in pub) == (True, True, True, True)
+    with reserved_port() as one, reserved_port() as two, reserved_port() as three:
+        ports = {"1883": str(one), "1884": str(two), "1885": str(three)}
+        script = [*lines, _until_led(status), session, kill, pub, sub]
+        for known, port in ports.items():
+            script = [
+                line.replace(f":{known} ", f":{port} ").replace(f"-p {known} ", f"-p {port} ")
+                for line in script
+            ]
+        assert _printed(script, tmp_path).splitlines()[-1] == "hello"
+
+
+def _lines_with(words: str) -> list[str]:
+    """Return the lines of the page's block with these words, without the first one, which starts etcd."""
+    page = next(
+        block
+        for block in blocks(Path("docs/cluster.md"))
+        if "cluster init" in block.text and words in block.text
+    )
+    first, *lines = page.text.splitlines()
+    assert first == "etcd --data-dir etcd &"
+    return lines
+
+
+def _until_led(status: str) -> str:
+    return f"until {status.split('#')[0]} >status; do sleep 0.1; done"
+
+
+def _printed(script: list[str], folder: Path) -> str:
+    """Return what lines print in a folder, with an etcd for them."""
+    with etcd_server(folder / "etcd") as server:
         text = "\n".join(("set -eu", *script)).replace("127.0.0.1:2379", f"127.0.0.1:{server.port}")
         shell = subprocess.Popen(
             ["bash", "-c", text],
-            cwd=tmp_path,
+            cwd=folder,
             stdout=subprocess.PIPE,
-            stderr=(tmp_path / "errors").open("w"),
+            stderr=(folder / "errors").open("w"),
             env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
             text=True,
             start_new_session=True,  # with the nodes, which it leaves running
         )
         try:
-            assert shell.wait(90) == 0, (tmp_path / "errors").read_text()
+            assert shell.wait(90) == 0, (folder / "errors").read_text()
         finally:
             os.killpg(shell.pid, signal.SIGKILL)
         assert shell.stdout is not None
-        printed = shell.stdout.read()
-    assert [printed.count(f'"value":"{number}"') for number in range(1, 6)] == [3] * 5, printed
+        return shell.stdout.read()

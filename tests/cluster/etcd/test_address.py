@@ -75,7 +75,7 @@ def test_node_with_certificates_takes_connections_with_those_of_its_authority_on
     linked: list[str] = []
 
     async def run() -> None:
-        listener = Listener("id", linked.append, lambda *_: None, lambda *_: None)
+        listener = Listener("id", linked.append, lambda *_: None, lambda *_: False)
         port = await listener.start("127.0.0.1", 0, good.server_context())
         for name, one in (("foreign", foreign), ("mixed", mixed), ("good", good)):
             link = Link(Hello("id", name), lambda: f"127.0.0.1:{port}", one.client_context(), lambda: None)

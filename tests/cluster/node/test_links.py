@@ -19,11 +19,16 @@ HELD = Held(1, "telemetry-0", 5)
 async def taken(*messages: Message) -> list[object]:
     """Return what a listener passes on of the messages of one connection."""
     found: list[object] = []
+
+    def asked(writer: asyncio.StreamWriter, number: int, message: Message) -> bool:
+        found.append((number, message))
+        return False
+
     listener = Listener(
         "cluster",
         found.append,
         lambda node, number, message: found.append((node, number, message)),
-        lambda writer, number, message: found.append((number, message)),
+        asked,
     )
     port = await listener.start("127.0.0.1", 0, None)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -68,8 +73,12 @@ def test_node_finds_a_place_when_clients_and_silent_connections_have_all_of_thei
     linked: list[str] = []
     asked: list[Message] = []
 
+    def ask(writer: asyncio.StreamWriter, number: int, message: Message) -> bool:
+        asked.append(message)
+        return False
+
     async def run() -> None:
-        listener = Listener("cluster", linked.append, lambda *_: None, lambda *what: asked.append(what[2]))
+        listener = Listener("cluster", linked.append, lambda *_: None, ask)
         port = await listener.start("127.0.0.1", 0, None)
         clients = [await dialled(port, Hello("cluster", "")) for _ in range(3)]
         for number, (_, writer) in enumerate(clients):
@@ -115,7 +124,7 @@ def test_link_begins_again_when_its_queue_is_full_so_that_the_other_side_asks_fo
     found: list[Message] = []
 
     async def run() -> None:
-        listener = Listener("cluster", linked.append, lambda *what: found.append(what[2]), lambda *_: None)
+        listener = Listener("cluster", linked.append, lambda *what: found.append(what[2]), lambda *_: False)
         port = await listener.start("127.0.0.1", 0, None)
         link = Link(Hello("cluster", "b"), lambda: f"127.0.0.1:{port}", None, lambda: None)
         task = asyncio.ensure_future(link.run())

@@ -30,6 +30,10 @@ class Noted:
         self.proposed.append(proposal)
 
     def refresh(self) -> None: ...
+    def served(self, shard: int) -> None: ...
+    def lost(self, shard: int) -> None: ...
+    def has_left(self, shard: int) -> bool:
+        return True
 
     def failed(self, error: Exception) -> None:
         self.failures.append(error)

@@ -41,11 +41,11 @@ class Published:
         self.store, self.executor, self.loop = store, executor, ManualLoop()
         self.wills = self.restarted()
 
-    def restarted(self) -> Wills:
+    def restarted(self, grace_s: float = 0.0) -> Wills:
         """Return the parts as after a kill: only the state on the disk is left."""
         wills = Wills(
             self._publish, self, self.store.documents, self.loop, self.executor,
-            log=logging.getLogger("test"), time=PassingTime(self.clock, steady=self.steady),
+            log=logging.getLogger("test"), time=PassingTime(self.clock, steady=self.steady), grace_s=grace_s,
         )  # fmt: skip
         wills.load()
         self.wills = wills
@@ -262,6 +262,34 @@ def test_undecodable_document_is_reported_and_not_changed(
     assert published.topics == []
     assert "'strange' is left alone" in caplog.text and "version 99" in caplog.text
     assert published.stored() == 1
+
+
+def test_wills_of_clients_that_a_server_has_lost_wait_for_them_when_there_is_a_grace(
+    published: Published,
+) -> None:
+    for name, delay_s in (("back", 0), ("anew", 0), ("away", 0), ("late", 30)):
+        published.keep(name, will(name, delay_s))
+    published.restarted(10).publish_due()
+    published.wills.returned("back", session_continues=True)
+    published.wills.returned("anew", session_continues=False)
+    published.pass_time(9)
+    assert published.topics == []
+    published.restarted(10)  # the grace begins again with a further server
+    published.pass_time(9)
+    assert published.topics == []
+    published.pass_time(1)
+    assert published.topics == ["away"]
+    published.pass_time(20)
+    assert published.topics == ["away", "late"]
+    assert published.stored() == 0
+
+
+def test_will_is_published_when_its_client_is_back_after_the_grace(published: Published) -> None:
+    published.keep("c", will("a"))
+    published.restarted(10)
+    published.clock.advance(11_000)
+    published.wills.returned("c", session_continues=True)
+    assert published.topics == ["a"]
 
 
 @pytest.mark.crash

@@ -1,0 +1,278 @@
+"""Passes clients of a front on to the node that leads: they arrive at the doors of any node.
+
+TLS ends at the door; the leader learns the address of the client and the user in its certificate. A client that arrives
+while no node leads waits for a while, which is what its CONNECT has a time limit for."""
+
+import asyncio
+import logging
+import ssl
+import struct
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import NamedTuple, cast
+
+from timestone.address import parse_address
+from timestone.fronts import Door
+from timestone_cluster.errors import UndecodableFrame
+from timestone_cluster.node.links import give_up_early
+from timestone_cluster.node.wire import Hello, Relay, Relayed, decoded, encoded
+
+_LOGGER = logging.getLogger("timestone.cluster")
+_WAIT_S = 15.0
+"""Longest time that a client waits for a node that leads."""
+_DIAL_S = 2.0
+_PAUSE_S = 0.1
+_DIALS = 64
+"""Connections to the leader that are made at a time: its places for strangers are limited."""
+_HANDSHAKE_S = 10.0
+_BUFFER_BYTES = 256 * 1024
+_LENGTH = struct.Struct("<I")
+
+
+class Place(NamedTuple):
+    """Where the front serves: node and generation, by which a change is known, and the address for nodes."""
+
+    node: str
+    generation: int
+    address: str
+
+
+class Relays:
+    """Clients that have arrived at the doors of this node, while another one leads. Event-loop thread only."""
+
+    def __init__(
+        self,
+        doors: Sequence[Door],
+        hello: Hello,
+        context: ssl.SSLContext | None,
+        place: Callable[[], Place | None],
+        count_limit: int,
+    ) -> None:
+        """hello: of a client of the cluster. context: for connections to nodes. place: where the front serves now, as
+        far as this node knows."""
+        self.doors, self._hello, self.context, self.place = doors, hello, context, place
+        self._count_limit = count_limit
+        self._servers: list[asyncio.Server] = []
+        self._wants_open = False
+        self.dials = asyncio.Semaphore(_DIALS)
+        self.clients: set[_Client] = set()
+        self.served_count = self.failed_count = 0
+        """Clients that were passed on so far, and those that were not."""
+
+    async def open(self) -> None:
+        """Accept clients from now on."""
+        self._wants_open = True
+        loop = asyncio.get_running_loop()
+        for number, door in enumerate(self.doors):
+            server = await loop.create_server(
+                lambda number=number, door=door: _Client(self, number, door),
+                sock=door.socket.dup(),
+                ssl=door.tls,
+                ssl_handshake_timeout=_HANDSHAKE_S if door.tls is not None else None,
+            )
+            if not self._wants_open:
+                server.close()
+                return
+            self._servers.append(server)
+
+    def close(self) -> None:
+        """Accept none any more, and end those there are: this node serves them itself, or stops."""
+        self.shut()
+        self.look()
+
+    def shut(self) -> None:
+        """Accept none any more."""
+        self._wants_open = False
+        for server in self._servers:
+            server.close()
+        self._servers.clear()
+
+    def look(self) -> None:
+        """End the clients of a node that leads no more: it may be suspended, and would keep them."""
+        place = self.place() if self._wants_open else None
+        for client in list(self.clients):
+            known = client.place
+            if not self._wants_open or (
+                known is not None
+                and place is not None
+                and (known.node, known.generation) != (place.node, place.generation)
+            ):
+                client.end()
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether no further client is taken."""
+        return len(self.clients) >= self._count_limit
+
+    def request(self, client: "_Client") -> list[bytes]:
+        """Return the messages that pass a client on."""
+        user = client.door.certificate_user(client.certificate) if client.certificate else None
+        return [*encoded(self._hello), *encoded(Relay(client.number, *client.address, user))]
+
+
+class _Side(asyncio.Protocol):
+    """One of two connections whose bytes go to each other."""
+
+    def __init__(self) -> None:
+        self.transport: asyncio.Transport | None = None
+        self.other: _Side | None = None
+        self.has_ended = False
+        """Whether nothing more comes from there."""
+
+    def data_received(self, data: bytes) -> None:
+        if self.other is not None and self.other.transport is not None:
+            self.other.transport.write(data)
+
+    def eof_received(self) -> bool:
+        self.has_ended = True
+        if self.other is None or self.other.has_ended:
+            return False
+        transport = self.other.transport
+        if transport is None or transport.is_closing() or not transport.can_write_eof():
+            return False
+        transport.write_eof()
+        return True
+
+    def pause_writing(self) -> None:
+        if self.other is not None and self.other.transport is not None:
+            self.other.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if self.other is not None and self.other.transport is not None:
+            self.other.transport.resume_reading()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.transport = None
+        if self.other is not None and self.other.transport is not None:
+            self.other.transport.close()
+
+
+class _Client(_Side):
+    """A client at a door."""
+
+    def __init__(self, relays: Relays, number: int, door: Door) -> None:
+        super().__init__()
+        self._relays, self.number, self.door = relays, number, door
+        self.address = ("", 0)
+        self.certificate: dict[str, object] | None = None
+        self.place: Place | None = None
+        self._early = b""
+        """What it has sent before it was passed on: the event loop may have read that already."""
+        self._task: asyncio.Task[None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport = cast(asyncio.Transport, transport)  # that of uvloop is none by its type
+        self.transport = transport
+        name = transport.get_extra_info("peername")
+        self.address = (str(name[0]), int(name[1])) if name else ("unknown", 0)
+        if self._relays.is_full:
+            transport.abort()
+            return
+        self.certificate = transport.get_extra_info("peercert")
+        self._relays.clients.add(self)
+        transport.pause_reading()  # what it sends waits for the leader
+        transport.set_write_buffer_limits(high=_BUFFER_BYTES)
+        self._task = asyncio.get_running_loop().create_task(self._pass_on(transport))
+
+    def data_received(self, data: bytes) -> None:
+        if self.other is not None:
+            super().data_received(data)
+        elif self.transport is not None:
+            self._early += data
+            self.transport.pause_reading()
+
+    async def _pass_on(self, transport: asyncio.Transport) -> None:
+        try:
+            async with asyncio.timeout(_WAIT_S):
+                while not await self._is_passed_on():
+                    await asyncio.sleep(_PAUSE_S)
+        except TimeoutError:
+            self._relays.failed_count += 1
+            _LOGGER.warning("client at %s:%d: closed: no node serves it", *self.address)
+            transport.abort()
+            return
+        self._relays.served_count += 1
+        if self.transport is None:
+            self.connection_lost(None)
+            return
+        early, self._early = self._early, b""
+        if early:
+            super().data_received(early)
+        transport.resume_reading()
+
+    async def _is_passed_on(self) -> bool:
+        place = self._relays.place()
+        if place is None:
+            return False
+        host, port = parse_address(place.address, setting="peer")
+        upper = _Upper(self)
+        with suppress(OSError, TimeoutError, UndecodableFrame):
+            async with self._relays.dials, asyncio.timeout(_DIAL_S):
+                transport, _ = await asyncio.get_running_loop().create_connection(
+                    lambda: upper, host, port, ssl=self._relays.context
+                )
+                try:
+                    transport.writelines(self._relays.request(self))
+                    await upper.answered
+                except BaseException:
+                    transport.abort()
+                    raise
+            self.place, self.other = place, upper
+            return True
+        return False
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._relays.clients.discard(self)
+        if self._task is not None and not self._task.done():
+            self._task.cancel()
+        super().connection_lost(error)
+
+    def end(self) -> None:
+        """Close it: the client connects again, and is passed on to the node that leads then."""
+        if self.transport is not None:
+            self.transport.abort()
+
+
+class _Upper(_Side):
+    """The connection to the leader."""
+
+    def __init__(self, client: _Client) -> None:
+        super().__init__()
+        self._client = client
+        self._received = b""
+        self.answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport = cast(asyncio.Transport, transport)
+        self.transport = transport
+        give_up_early(transport)
+        transport.set_write_buffer_limits(high=_BUFFER_BYTES)
+
+    def data_received(self, data: bytes) -> None:
+        if self.other is not None:
+            super().data_received(data)
+            return
+        self._received += data
+        if len(self._received) < _LENGTH.size:
+            return
+        end = _LENGTH.size + _LENGTH.unpack_from(self._received)[0]
+        if len(self._received) < end or self.answered.done():
+            return
+        try:
+            _, answer = decoded(self._received[_LENGTH.size : end])
+        except UndecodableFrame as error:
+            self.answered.set_exception(error)
+            return
+        if not isinstance(answer, Relayed) or answer.error:
+            self.answered.set_exception(ConnectionError(getattr(answer, "error", "not an answer")))
+            return
+        self.other = self._client
+        self.answered.set_result(None)
+        if self._received[end:]:
+            super().data_received(self._received[end:])
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if not self.answered.done():
+            self.answered.set_exception(error or ConnectionError("closed"))
+            self.answered.exception()  # nothing may wait for it any more
+        super().connection_lost(error)

@@ -1,0 +1,124 @@
+"""What a node answers to clients of the cluster: appends, questions about its logs, and clients of the front that have
+arrived at another node."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from timestone.commit.submission import Submission
+from timestone.config import Ack
+from timestone.errors import InvalidName, NotLeader, TimestoneError
+from timestone.format.names import log_folder
+from timestone.replication.replicated_log import ReplicatedLog
+from timestone.store import Store
+from timestone.writing.write_batch import WriteBatch
+from timestone_cluster.etcd.keys import check_log_name
+from timestone_cluster.node.front_host import FrontHost
+from timestone_cluster.node.shard import Shard
+from timestone_cluster.node.state_log import STATE_LOG
+from timestone_cluster.node.wire import (
+    Append,
+    Appended,
+    Describe,
+    Described,
+    LogState,
+    Message,
+    Relay,
+    Relayed,
+    encoded,
+)
+from timestone_cluster.shard_record import node_of
+
+_ANSWER_BYTES = 4 << 20
+
+
+class Requests:
+    """Requests to one node. Event-loop thread only."""
+
+    def __init__(
+        self,
+        store: Store,
+        shards: Mapping[int, Shard],
+        damaged: Callable[[], frozenset[str]],
+        node: str,
+        host: FrontHost | None,
+    ) -> None:
+        """damaged: returns the folders of damaged logs. host: of the front, if the node has one."""
+        self._store, self._shards, self._damaged = store, shards, damaged
+        self._node, self._host = node, host
+
+    def handle(self, writer: asyncio.StreamWriter, number: int, message: Message) -> bool:
+        """Answer a request for a shard. Return whether the connection is a front's from now on."""
+        if isinstance(message, Describe):
+            _answer(writer, Described(message.number, self._states()))
+        elif isinstance(message, Relay):
+            return self._relay(writer, message)
+        elif isinstance(message, Append):
+            try:
+                self._append(writer, number, message)
+            except (TimestoneError, ValueError, OSError) as error:
+                _answer(writer, Appended(message.number, -1, f"{error}"))
+        else:
+            writer.transport.abort()
+        return False
+
+    def _relay(self, writer: asyncio.StreamWriter, message: Relay) -> bool:
+        transport = writer.transport
+        address = message.host, message.port
+        found = self._host.admit(message.door, address, message.user, writer) if self._host else None
+        if found is None:
+            writer.writelines(encoded(Relayed("this node serves no clients now")))
+            return False
+        writer.writelines(encoded(Relayed()))
+        transport.set_protocol(found)
+        found.connection_made(transport)
+        return True
+
+    def _states(self) -> tuple[LogState, ...]:
+        """Return what this node has of all logs, with or without a place in their shards."""
+        damaged, states = self._damaged(), []
+        for name, number in self._store.log_names():
+            log, folder = self._store.log(name, number), log_folder(name, number)
+            assert isinstance(log, ReplicatedLog)
+            replica = self._shards[number].replica if number in self._shards else None
+            state = replica.logs.get(folder) if replica is not None else None
+            is_damaged = folder in damaged or not log.is_whole or (state is not None and state.damaged)
+            known = max(log.last_generation, replica.generation if replica is not None else 0)
+            record = replica.record if replica is not None else None
+            flags = is_damaged, record is not None and self._node in map(node_of, record.isr)
+            offsets = log.local_start_offset, log.written_offset, log.end_offset
+            states.append(LogState(number, name, *offsets, log.last_generation, known, *flags))
+        return tuple(states)
+
+    def _append(self, writer: asyncio.StreamWriter, number: int, message: Append) -> None:
+        shard = self._shards.get(number)
+        log = shard.log(log_folder(check_log_name(message.log), number)) if shard is not None else None
+        if shard is None or log is None:
+            raise NotLeader(f"this node has no replica of {message.log} in shard {number}")
+        if message.log == STATE_LOG:
+            raise InvalidName(f"log {STATE_LOG} is the server's own")
+        log.check_leads()  # before it takes new topics, which only a leader numbers
+        if not message.payloads or len(message.topics) not in (0, len(message.payloads)):
+            raise ValueError("invalid append: expected records, and no topics or one for each")
+        topics = log.topics.add_all(message.topics) if message.topics else None
+        batch = WriteBatch(message.payloads) if topics is None else WriteBatch(message.payloads, topics)
+        loop = asyncio.get_running_loop()
+
+        def done(submission: Submission) -> None:
+            loop.call_soon_threadsafe(answer, submission)
+
+        def answer(submission: Submission) -> None:
+            if submission.error is None:
+                _answer(writer, Appended(message.number, submission.offsets.start))
+            else:
+                _answer(writer, Appended(message.number, -1, f"{submission.error}", is_unknown=True))
+
+        log.submit(batch, ack=Ack.SYNCED, done=done)
+
+
+def _answer(writer: asyncio.StreamWriter, answer: Appended | Described) -> None:
+    if writer.transport.is_closing():
+        return
+    if writer.transport.get_write_buffer_size() > _ANSWER_BYTES:
+        writer.transport.abort()  # takes no answers
+        return
+    writer.writelines(encoded(answer))

@@ -1,0 +1,50 @@
+"""Stream adapter of a client that has arrived at another node of a cluster: bytes pass unchanged, and the client has
+the address and certificate that it has there."""
+
+from typing import Any
+
+from mqtt_front.net.stream_adapter import Receiver, StreamAdapter
+from mqtt_front.runtime.loop import Transport
+
+
+class RelayAdapter(StreamAdapter):
+    """One relayed connection: a protocol for the transport of the link to the other node, a transport for `upper`."""
+
+    __slots__ = ("_facts", "_keep")
+
+    def __init__(
+        self, upper: Receiver, address: tuple[str, int], certificate_user: str | None, keep: object
+    ) -> None:
+        """keep: is kept alive with the connection."""
+        super().__init__(upper)
+        self._facts = {"peername": address, "certificate_name": certificate_user}
+        self._keep = keep
+
+    def connection_made(self, transport: Transport) -> None:
+        self._lower = transport
+        self._open = True
+        self._upper.connection_made(self)
+
+    def buffer_updated(self, count: int) -> None:
+        if not self._discards(count):
+            self._upper.buffer_updated(count)
+
+    def write(self, data: bytes) -> None:
+        """Send. Dropped after the end."""
+        if self._lower is not None and not self._ended:
+            self._lower.write(data)
+
+    def write_eof(self) -> None:
+        """Close the server's direction; both, where the link is TLS, which has no half-closed state."""
+        try:
+            super().write_eof()
+        except NotImplementedError:
+            self._half_closed = False
+            if self._lower is not None:
+                self._lower.close()
+
+    def _say_goodbye(self) -> None:
+        pass
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._facts[name] if name in self._facts else super().get_extra_info(name, default)

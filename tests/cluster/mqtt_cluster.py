@@ -1,0 +1,193 @@
+"""A cluster of three nodes that serve MQTT, as processes, with clients that go from node to node."""
+
+import asyncio
+import random
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import timestone
+from mqtt_front.codec.packets import Connack, Disconnect
+from tests.cluster.etcd_server import EtcdServer, etcd_server
+from tests.cluster.node_processes import NAME, NodeProcess, held
+from tests.support.mqtt_clients import RawClient
+from tests.support.mqtt_lasting import LastingClient
+from tests.support.ports import reserved_port
+from timestone_cluster.errors import ClusterError
+from timestone_cluster.etcd.client import EtcdClient
+from timestone_cluster.etcd.keys import ClusterKeys
+from timestone_cluster.operations import ClusterStatus, cluster_status, make_cluster
+
+KEYS = ClusterKeys(NAME)
+LIMIT_S = 90.0
+
+
+class MqttCluster:
+    """Nodes with the addresses of their listeners. For one thread; clients may use `addresses` in others."""
+
+    def __init__(self, etcd: EtcdServer, nodes: list[NodeProcess], ports: list[int]) -> None:
+        self.etcd, self.nodes = etcd, nodes
+        self.addresses = [("127.0.0.1", port) for port in ports]
+
+    def address_of(self, node: NodeProcess) -> tuple[str, int]:
+        """Return where a node takes clients."""
+        return self.addresses[self.nodes.index(node)]
+
+    def status(self) -> ClusterStatus:
+        """Return what etcd has."""
+
+        async def read() -> ClusterStatus:
+            async with EtcdClient([self.etcd.url]) as client:
+                return await cluster_status(client, KEYS)
+
+        return asyncio.run(read())
+
+    def leader(self, *, other_than: NodeProcess | None = None, in_sync: int = 2) -> NodeProcess:
+        """Wait until a node leads with so many in-sync replicas, and return it."""
+        ends_s = time.monotonic() + LIMIT_S
+        while time.monotonic() < ends_s:
+            try:
+                shard = self.status().shards[0]
+            except ClusterError:
+                continue
+            found = next((one for one in self.nodes if one.node_id() == shard.leader), None)
+            if (
+                shard.is_led
+                and found is not None
+                and found is not other_than
+                and len(shard.in_sync) >= in_sync
+            ):
+                return found
+            time.sleep(0.05)
+        raise TimeoutError(f"no node leads: {self.status()}")
+
+    def others(self, node: NodeProcess) -> list[NodeProcess]:
+        """Return all nodes but one."""
+        return [one for one in self.nodes if one is not node]
+
+    def client(
+        self, client_id: str, node: NodeProcess, level: int = 5, **connect: object
+    ) -> tuple[RawClient, Connack]:
+        """Connect a client at a node, again until it is admitted."""
+        ends_s = time.monotonic() + LIMIT_S
+        while time.monotonic() < ends_s:
+            try:
+                client = RawClient(self.address_of(node), level)
+                answer = client.connect(client_id, **connect)  # type: ignore[arg-type]
+                if answer.reason == 0:
+                    return client, answer
+            except (OSError, AssertionError):
+                pass  # no node leads yet
+            time.sleep(0.1)
+        raise TimeoutError(f"{client_id} is not admitted")
+
+    def stop(self) -> None:
+        """Stop all nodes in order, with equal logs."""
+        self.leader(in_sync=3)
+        ends_s = time.monotonic() + LIMIT_S
+        while time.monotonic() < ends_s:
+            logs = [held(node.folder / "mqtt-0") for node in self.nodes]
+            if logs[0] == logs[1] == logs[2]:
+                break
+            time.sleep(0.2)
+        for node in self.nodes:
+            node.stop()
+
+    def records(self) -> list[bytes]:
+        """Return the payloads in the log of stopped nodes, whose files have to have the same."""
+        one, *rest = [held(node.folder / "mqtt-0") for node in self.nodes]
+        assert all(other == one for other in rest)
+        with timestone.view(self.nodes[0].folder) as view:
+            payloads = [bytes(record.payload) for record in view.log("mqtt")]
+        assert len(payloads) == len(one)
+        return payloads
+
+
+@contextmanager
+def mqtt_cluster(folder: Path, *options: str) -> Iterator[MqttCluster]:
+    """Run etcd and three nodes for a while. options: of each node."""
+    with ExitStack() as stack:
+        server = stack.enter_context(etcd_server(folder / "etcd"))
+
+        async def make() -> None:
+            async with EtcdClient([server.url]) as client:
+                await make_cluster(client, KEYS, shards=1, replicas=3)
+
+        asyncio.run(make())
+        ports = [stack.enter_context(reserved_port()) for _ in range(3)]
+        nodes = [
+            NodeProcess(server, folder / name, name, "--mqtt", f"127.0.0.1:{port}", *options)
+            for name, port in zip("abc", ports, strict=True)
+        ]
+        try:
+            for node in nodes:
+                node.start()
+            cluster = MqttCluster(server, nodes, ports)
+            cluster.leader(in_sync=3)
+            yield cluster
+        except BaseException:
+            for node in nodes:
+                print(f"--- {node.name}\n{node.output()[-4000:]}")
+            raise
+        finally:
+            for node in nodes:
+                node.signal(signal.SIGCONT)
+                node.kill()
+
+
+@contextmanager
+def roaming(
+    clients: list[LastingClient], addresses: list[tuple[str, int]], seed: int
+) -> Iterator[threading.Event]:
+    """Have clients connect, each at any node, and again whenever the connection ends; until the event is set, which the
+    end of the block does as well. Their errors are raised there."""
+    ended, failures = threading.Event(), []
+
+    def run(client: LastingClient, chance: random.Random) -> None:
+        try:
+            while not ended.is_set():
+                client.run(chance.choice(addresses), ended.is_set)
+                time.sleep(chance.uniform(0.02, 0.2))
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [
+        threading.Thread(target=run, args=(client, random.Random(seed + number)), daemon=True)
+        for number, client in enumerate(clients)
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        yield ended
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join(LIMIT_S)
+    assert not any(thread.is_alive() for thread in threads)
+    if failures:
+        raise failures[0]
+
+
+def until(is_so: Callable[[], bool], limit_s: float = LIMIT_S) -> None:
+    """Wait until a function returns true."""
+    ends_s = time.monotonic() + limit_s
+    while not is_so():
+        assert time.monotonic() < ends_s, "not in time"
+        time.sleep(0.05)
+
+
+def last_words(client: RawClient) -> list[object]:
+    """Return the packets until the server closes the connection."""
+    found: list[object] = []
+    try:
+        while (packet := client.next_packet(LIMIT_S)) is not None:
+            found.append(packet)
+            if isinstance(packet, Disconnect):
+                client.socket.shutdown(socket.SHUT_WR)
+    except OSError:
+        pass
+    return found

@@ -1,0 +1,361 @@
+"""MQTT on a cluster: clients at any of three nodes, whose leader is killed, suspended, stopped and drained.
+
+make soak-cluster PARTS=mqtt TIMESTONE_CLUSTER_SECONDS=900
+"""
+
+import asyncio
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from paho.mqtt.client import Client
+from paho.mqtt.enums import CallbackAPIVersion
+
+from mqtt_front.codec.packets import Connack, Connect, Disconnect, Puback, Publish, Will
+from mqtt_front.codec.properties import Properties
+from mqtt_front.reasons import Reason
+from tests.cluster.etcd_server import etcd_server
+from tests.cluster.mqtt_cluster import KEYS, MqttCluster, last_words, mqtt_cluster, roaming, until
+from tests.cluster.node_processes import NAME
+from tests.support.certificates import Authority
+from tests.support.mqtt_clients import RawClient
+from tests.support.mqtt_lasting import LastingPublisher, LastingSubscriber
+from tests.support.seeds import run_seed, told_on_failure
+from timestone_cluster.etcd.client import EtcdClient
+from timestone_cluster.moving import drain_node, undrain_node
+from timestone_cluster.operations import make_cluster
+
+pytestmark = pytest.mark.slow
+
+SECONDS = float(os.environ.get("TIMESTONE_CLUSTER_SECONDS", "20"))
+LASTING = Properties(session_expiry_interval=0xFFFFFFFF)
+FAULTS = ("kill", "suspend", "stop", "drain", "follower")
+
+
+def test_sessions_keep_their_promises_when_leaders_are_killed_suspended_stopped_and_drained(
+    tmp_path: Path,
+) -> None:
+    seed = run_seed("cluster mqtt")
+    with told_on_failure(TIMESTONE_SEED=seed), mqtt_cluster(tmp_path) as cluster:
+        chance = random.Random(seed)
+        publishers = [LastingPublisher(f"p{level}", level, level * 100_000_000, chance) for level in (4, 5)]
+        subscribers = [LastingSubscriber(f"s{level}-{qos}", level, qos) for level in (4, 5) for qos in (1, 2)]
+        faults = dict.fromkeys(FAULTS, 0)
+        with roaming([*subscribers], cluster.addresses, seed):
+            until(lambda: all(one.subscribed for one in subscribers))
+            with roaming([*publishers], cluster.addresses, seed + 100):
+                ends_s = time.monotonic() + SECONDS
+                for number, kind in enumerate(_kinds(chance)):
+                    if time.monotonic() > ends_s and number >= len(FAULTS):
+                        break
+                    faults[kind] += 1
+                    _break(cluster, kind, chance)
+                    time.sleep(chance.uniform(0.2, 2))
+                for publisher in publishers:
+                    publisher.stopping = True
+                until(lambda: all(publisher.idle for publisher in publishers))
+            end = LastingPublisher("last", 4, 10**9, chance)
+            end.go_on = lambda client: None  # type: ignore[method-assign]
+            end._in_flight = {1: (10**9, 1)}
+            with roaming([end], cluster.addresses, seed + 200):
+                until(lambda: end.idle)
+            until(lambda: all(b"1:1000000000" in one.received[-9:] for one in subscribers))
+        cluster.stop()
+        _check(cluster.records(), publishers, subscribers, faults)
+
+
+def _kinds(chance: random.Random) -> "list[str]":
+    """Return each fault once, and then many at random."""
+    return [*chance.sample(FAULTS, len(FAULTS)), *(chance.choice(FAULTS) for _ in range(10_000))]
+
+
+def _break(cluster: MqttCluster, kind: str, chance: random.Random) -> None:
+    leader = cluster.leader()
+    match kind:
+        case "kill":
+            leader.kill()
+            cluster.leader(other_than=leader)
+            leader.start()
+        case "suspend":
+            leader.signal(signal.SIGSTOP)
+            cluster.leader(other_than=leader)
+            time.sleep(chance.uniform(0, 2))
+            leader.signal(signal.SIGCONT)
+        case "stop":
+            leader.stop()
+            cluster.leader(other_than=leader)
+            leader.start()
+        case "drain":
+            asyncio.run(_drain(cluster, leader.name))
+        case "follower":  # with the clients that it passes on
+            node = chance.choice(cluster.others(leader))
+            node.kill()
+            time.sleep(chance.uniform(0, 2))
+            node.start()
+    cluster.leader(in_sync=3)
+
+
+async def _drain(cluster: MqttCluster, name: str) -> None:
+    async with EtcdClient([cluster.etcd.url]) as etcd:
+        await drain_node(etcd, KEYS, name, timeout_s=60, progress=lambda line: None)
+        await undrain_node(etcd, KEYS, name)
+
+
+def _check(
+    log: list[bytes],
+    publishers: list[LastingPublisher],
+    subscribers: list[LastingSubscriber],
+    faults: dict[str, int],
+) -> None:
+    count = Counter(log)
+    acknowledged = [number for one in publishers for number in one.acknowledged]
+    numbers = {int(payload[2:]) for payload in log}
+    assert acknowledged, "the test did nothing"
+    assert not set(acknowledged) - numbers, "an acknowledged publish is missing"
+    assert [p for p, times in count.items() if p[:1] == b"2" and times > 1] == [], "QoS 2 twice in the log"
+    for publisher in publishers:
+        mine = [int(p[2:]) for p in log if p[:1] != b"0" and int(p[2:]) // 100_000_000 == publisher.level]
+        assert list(dict.fromkeys(mine)) == sorted(set(mine)), "a publisher's order is not kept"
+    promised = list(dict.fromkeys(payload for payload in log if payload[:1] != b"0"))
+    for subscriber in subscribers:
+        received = [payload for payload in subscriber.received if payload[:1] != b"0"]
+        assert list(dict.fromkeys(received)) == promised, "a session is not complete in order"
+        if subscriber.qos == 2:
+            twice = [p for p, times in Counter(received).items() if p[:1] == b"2" and times > 1]
+            assert twice == [], "QoS 2 was delivered twice"
+    print(f"mqtt: {faults}, {len(log)} records, {len(acknowledged)} acknowledged at QoS 1 and 2")
+
+
+def test_wills_are_published_once_and_only_of_clients_that_stay_away_when_a_leader_is_killed(
+    tmp_path: Path,
+) -> None:
+    with mqtt_cluster(tmp_path, "--cluster-will-grace-s", "4") as cluster:
+        leader = cluster.leader()
+        door, other = cluster.others(leader)
+        names = [f"device-{number}" for number in range(12)]
+        clients = {
+            name: cluster.client(name, door, will=Will(f"will/{name}", name.encode(), 1), keep_alive=60)[0]
+            for name in names
+        }
+        with cluster.client("keeper", door)[0] as keeper:
+            keeper.send(Publish("kept", b"before", 1, retain=True, packet_id=1))
+            assert keeper.expect(Puback).reason == 0
+        leader.kill()
+        back = names[::2]
+        returned = {
+            name: cluster.client(name, other, will=Will(f"will/{name}", name.encode(), 1))[0] for name in back
+        }
+        clients[names[0]].expect_closed()
+        with cluster.client("reader", door)[0] as reader:
+            assert reader.subscribe("kept") == (1,)
+            assert [(one.payload, one.retain) for one in reader.receive(1)] == [(b"before", True)]
+            reader.subscribe("will/#")
+            found = reader.receive(len(names) - len(back))
+        assert sorted(one.payload.decode() for one in found) == sorted(set(names) - set(back))
+        leader.start()
+        for client in returned.values():
+            client.send(Disconnect())
+        until(lambda: cluster.leader(in_sync=3) is not None)
+        second = cluster.leader()
+        second.kill()  # the wills that were published or given up are not published again
+        with cluster.client("after", next(iter(cluster.others(second))))[0]:
+            time.sleep(6)
+        second.start()
+        cluster.stop()
+        wills = [payload for payload in cluster.records() if payload.startswith(b"device-")]
+        assert sorted(wills) == sorted(name.encode() for name in set(names) - set(back))
+
+
+def test_suspended_leader_that_wakes_acknowledges_nothing_and_sends_its_clients_away(tmp_path: Path) -> None:
+    with mqtt_cluster(tmp_path) as cluster:
+        leader = cluster.leader()
+        with cluster.client("device", leader, properties=LASTING)[0] as client:
+            client.publish("t", b"known")
+            leader.signal(signal.SIGSTOP)
+            client.send(Publish("t", b"unknown", 1, packet_id=2))
+            client.send(Publish("t", b"unknown too", 2, packet_id=3))
+            cluster.leader(other_than=leader)
+            time.sleep(1)
+            leader.signal(signal.SIGCONT)
+            words = last_words(client)
+        assert [type(word) for word in words] in ([], [Disconnect])
+        assert all(
+            isinstance(word, Disconnect) and word.reason == Reason.USE_ANOTHER_SERVER for word in words
+        )
+        with cluster.client("device", leader, clean=False, properties=LASTING)[0] as client:
+            client.publish("t", b"after", 2)
+        cluster.stop()
+        assert cluster.records() == [b"known", b"after"]
+
+
+def test_client_is_taken_over_and_finds_its_session_when_it_connects_at_each_node(tmp_path: Path) -> None:
+    with mqtt_cluster(tmp_path) as cluster:
+        for level in (4, 5):
+            name, earlier = f"device-{level}", None
+            for number, node in enumerate(cluster.nodes * 2):
+                client, answer = cluster.client(
+                    name, node, level, clean=False, properties=LASTING if level == 5 else None
+                )
+                assert answer.session_present == (number > 0)
+                if earlier is None:
+                    client.subscribe(f"to/{name}")
+                else:
+                    words = last_words(earlier)
+                    reasons = [word.reason for word in words if isinstance(word, Disconnect)]
+                    assert reasons == ([Reason.SESSION_TAKEN_OVER] if level == 5 else [])
+                    earlier.close()
+                client.publish(f"to/{name}", b"%d" % number, packet_id=1)
+                assert [one.payload for one in client.receive(1)] == [b"%d" % number]
+                earlier = client
+            assert earlier is not None
+            earlier.close()
+
+
+def test_position_of_a_device_holds_on_another_node_when_the_leader_is_killed(tmp_path: Path) -> None:
+    with mqtt_cluster(tmp_path) as cluster:
+        leader = cluster.leader()
+        with cluster.client("device", leader)[0] as client:
+            for number in range(5):
+                client.publish("t", b"%d" % number)
+            client.subscribe("$stream/mqtt/t", properties=_from("earliest"))
+            third = client.receive(5)[2]
+        said = dict(third.properties.user_properties)
+        leader.kill()
+        with cluster.client("device", cluster.others(leader)[0])[0] as client:
+            client.subscribe("$stream/mqtt/t", properties=_from(f"offset:{int(said['offset']) + 1}"))
+            assert [one.payload for one in client.receive(2)] == [b"3", b"4"]
+
+
+def test_queue_continues_at_its_place_when_the_leader_is_killed(tmp_path: Path) -> None:
+    with mqtt_cluster(tmp_path) as cluster:
+        leader = cluster.leader()
+        door = cluster.others(leader)[0]
+        with cluster.client("worker", door, properties=LASTING)[0] as worker:
+            assert worker.subscribe("$queue/work/jobs") == (1,)
+            with cluster.client("source", door)[0] as source:
+                for number in range(6):
+                    source.publish("jobs", b"%d" % number)
+            assert [one.payload for one in worker.receive(4)] == [b"%d" % number for number in range(4)]
+            time.sleep(1.5)  # its place is saved each second
+        leader.kill()
+        client, answer = cluster.client("worker", door, clean=False, properties=LASTING)
+        with client:
+            assert answer.session_present
+            found = [one.payload for one in client.receive(2)]
+        assert found == [b"4", b"5"]
+
+
+@pytest.mark.parametrize("protocol", ["TLS", "WebSocket"])
+def test_client_is_passed_on_when_it_has_a_certificate_or_uses_websocket(
+    tmp_path: Path, protocol: str
+) -> None:
+    authority = Authority(tmp_path)
+    server, device = authority.issue_server(), authority.issue("device-7")
+    config = tmp_path / "timestone.toml"
+    config.write_text(
+        f"""
+        [[mqtt.listeners]]
+        address = "127.0.0.1:0"
+        certificate = "{server.path}"
+        key = "{server.key_path}"
+        client_ca = "{authority.path}"
+        require_certificate = true
+        user_from = "cn"
+        [[mqtt.listeners]]
+        address = "127.0.0.1:0"
+        websocket = true
+        """
+    )
+    with mqtt_cluster(tmp_path, "--config", str(config)) as cluster:
+        leader = cluster.leader()
+        door = cluster.others(leader)[0]
+        found = re.search(rf"mqtt on 127\.0\.0\.1:(\d+) \({protocol}\)", door.output())
+        assert found is not None
+        transport: Literal["tcp", "websockets"] = "tcp" if protocol == "TLS" else "websockets"
+        client = Client(CallbackAPIVersion.VERSION2, client_id="device", transport=transport)
+        if protocol == "TLS":
+            client.tls_set(str(authority.path), str(device.path), str(device.key_path))
+        client.connect("localhost", int(found[1]))
+        client.loop_start()
+        sent = client.publish("t", b"encrypted" * 20_000, qos=2)
+        sent.wait_for_publish(60)
+        assert sent.is_published()
+        client.disconnect()
+        client.loop_stop()
+        user = "device-7" if protocol == "TLS" else "None"
+        until(lambda: f"connected: user={user}" in leader.output().replace("'", ""))
+        cluster.stop()
+        assert cluster.records() == [b"encrypted" * 20_000]
+
+
+def _from(start: str) -> Properties:
+    return Properties(user_properties=(("stream-offset", start),))
+
+
+def test_clients_are_sent_on_and_no_will_is_published_when_a_leader_hands_over(tmp_path: Path) -> None:
+    with mqtt_cluster(tmp_path) as cluster:
+        leader = cluster.leader()
+        will = Will("will", b"device", 1)
+        with cluster.client("device", leader, properties=LASTING, will=will)[0] as client:
+            client.publish("t", b"before")
+            asyncio.run(_drain(cluster, leader.name))
+            (word,) = last_words(client)
+        assert isinstance(word, Disconnect) and word.reason == Reason.USE_ANOTHER_SERVER
+        client, answer = cluster.client("device", leader, clean=False, properties=LASTING)
+        with client:
+            assert answer.session_present
+            client.publish("t", b"after")
+        client.close()
+        cluster.stop()
+        assert cluster.records() == [b"before", b"after"]
+
+
+def test_node_refuses_mqtt_in_one_line_when_the_cluster_has_more_shards(tmp_path: Path) -> None:
+    with etcd_server(tmp_path / "etcd") as server:
+
+        async def make() -> None:
+            async with EtcdClient([server.url]) as client:
+                await make_cluster(client, KEYS, shards=4, replicas=3)
+
+        asyncio.run(make())
+        url = f"etcd://127.0.0.1:{server.port}/{NAME}"
+        command = [sys.executable, "-m", "timestone_cli", "serve", "--data", str(tmp_path / "a")]
+        command += ["--cluster", url, "--mqtt", "127.0.0.1:0", "--console-listen", "none"]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode != 0
+    assert (
+        ended.stderr.strip()
+        .splitlines()[-1]
+        .endswith("cluster: invalid number of shards for mqtt: expected a cluster of 1, got plant with 4")
+    )
+
+
+def test_clients_wait_at_the_door_when_no_node_leads(tmp_path: Path) -> None:
+    with mqtt_cluster(tmp_path) as cluster:
+        leader = cluster.leader()
+        door = cluster.others(leader)[0]
+        leader.kill()
+        with RawClient(cluster.address_of(door), 4) as client:
+            client.send(Connect("patient", 4, True))
+            answer = client.next_packet(60)
+        assert isinstance(answer, Connack) and answer.reason == 0
+
+
+def test_address_of_a_client_is_that_at_its_door_when_it_is_passed_on(tmp_path: Path) -> None:
+    with mqtt_cluster(tmp_path) as cluster:
+        leader = cluster.leader()
+        client, _ = cluster.client("device", cluster.others(leader)[0])
+        with client:
+            host, port = client.socket.getsockname()
+            until(lambda: f"'device' at {host}:{port} connected" in leader.output())
+            client.socket.shutdown(socket.SHUT_WR)
+            until(lambda: f"'device' at {host}:{port} disconnected" in leader.output())

@@ -1,0 +1,154 @@
+"""Clients that are passed on: over real sockets, to a listener of a node that serves them by an echo."""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+import pytest
+
+from timestone.fronts import Door
+from timestone_cluster.node import relay
+from timestone_cluster.node.links import Listener
+from timestone_cluster.node.relay import Place, Relays
+from timestone_cluster.node.wire import Hello, Message, Relay, Relayed, encoded
+
+
+class Echo(asyncio.Protocol):
+    """What the leader has for a client."""
+
+    def __init__(self, keep: object) -> None:
+        self.keep = keep
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        assert isinstance(self.transport, asyncio.Transport)
+        self.transport.write(data)
+
+
+class Leader:
+    """A node that serves clients, or refuses them."""
+
+    def __init__(self) -> None:
+        self.asked: list[Relay] = []
+        self.is_serving = True
+        self.echoes: list[Echo] = []
+        self.listener = Listener("cluster", lambda node: None, lambda *_: None, self._handle)
+        self.place: Place | None = None
+
+    async def start(self) -> None:
+        port = await self.listener.start("127.0.0.1", 0, None)
+        self.place = Place("a", 1, f"127.0.0.1:{port}")
+
+    def _handle(self, writer: asyncio.StreamWriter, number: int, message: Message) -> bool:
+        assert isinstance(message, Relay)
+        self.asked.append(message)
+        writer.writelines(encoded(Relayed("" if self.is_serving else "not now")))
+        if self.is_serving:
+            echo = Echo(writer)
+            writer.transport.set_protocol(echo)
+            echo.connection_made(writer.transport)
+            self.echoes.append(echo)
+        return self.is_serving
+
+
+def relayed(check: Callable[[Leader, Relays, int], Awaitable[None]], *, count_limit: int = 10) -> None:
+    """Run a check with a leader and the port of a door of another node."""
+
+    async def run() -> None:
+        leader = Leader()
+        await leader.start()
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            port = listening.getsockname()[1]
+            door = Door(f"127.0.0.1:{port}", listening, None, lambda certificate: None)
+            relays = Relays([door], Hello("cluster", ""), None, lambda: leader.place, count_limit)
+            await relays.open()
+            async with asyncio.timeout(30):
+                await check(leader, relays, port)
+            relays.close()
+            await leader.listener.stop()
+
+    asyncio.run(run())
+
+
+async def said(reader: asyncio.StreamReader) -> bytes:
+    """Return what comes until the end."""
+    with suppress(ConnectionError):
+        return await reader.read()
+    return b""
+
+
+def test_bytes_go_both_ways_and_the_leader_learns_the_address_of_the_client() -> None:
+    async def check(leader: Leader, relays: Relays, port: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        sent = b"first" + bytes(3 << 20)
+        writer.write(sent)
+        assert await reader.readexactly(len(sent)) == sent
+        host, own = writer.get_extra_info("sockname")
+        assert leader.asked == [Relay(0, host, own, None)]
+        assert (len(relays.clients), relays.served_count) == (1, 1)
+        writer.close()
+        while relays.clients:
+            await asyncio.sleep(0.01)
+
+    relayed(check)
+
+
+def test_client_waits_when_no_node_serves_it_and_is_served_by_the_next_one() -> None:
+    async def check(leader: Leader, relays: Relays, port: int) -> None:
+        place, leader.place, leader.is_serving = leader.place, None, False
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"patient")
+        await asyncio.sleep(0.2)
+        assert leader.asked == []
+        leader.place = place
+        while not leader.asked:
+            await asyncio.sleep(0.01)
+        leader.is_serving = True
+        assert await reader.readexactly(7) == b"patient"
+        writer.close()
+
+    relayed(check)
+
+
+def test_client_is_closed_when_no_node_serves_it_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relay, "_WAIT_S", 0.3)
+
+    async def check(leader: Leader, relays: Relays, port: int) -> None:
+        leader.is_serving = False
+        reader, _ = await asyncio.open_connection("127.0.0.1", port)
+        assert await said(reader) == b""
+        assert (relays.failed_count, relays.served_count) == (1, 0)
+
+    relayed(check)
+
+
+def test_clients_are_closed_when_another_node_leads_or_their_leader_is_gone() -> None:
+    async def check(leader: Leader, relays: Relays, port: int) -> None:
+        for ends in (relays.look, lambda: leader.echoes[-1].transport.close()):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"x")
+            assert await reader.readexactly(1) == b"x"
+            assert leader.place is not None
+            relays.look()  # nothing has changed
+            writer.write(b"y")
+            assert await reader.readexactly(1) == b"y"
+            leader.place = leader.place._replace(generation=leader.place.generation + 1)
+            ends()
+            assert await said(reader) == b""
+
+    relayed(check)
+
+
+def test_client_is_refused_when_there_are_too_many() -> None:
+    async def check(leader: Leader, relays: Relays, port: int) -> None:
+        one, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"x")
+        assert await one.readexactly(1) == b"x"
+        two, _ = await asyncio.open_connection("127.0.0.1", port)
+        assert await said(two) == b""
+        writer.close()
+
+    relayed(check, count_limit=1)
