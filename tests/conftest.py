@@ -85,10 +85,19 @@ def may_run_again(item: pytest.Item) -> bool:
     )
 
 
+def join_group(item: pytest.Item, group: str) -> None:
+    """Have the tests of a group run by one worker: the scheduler reads the group at the end of a test's id. xdist 3.8
+    writes it there for a mark, but pytest 9.2 and later have the id elsewhere: without this, each test is alone."""
+    item.add_marker(pytest.mark.xdist_group(group))
+    if hasattr(item, "_id"):
+        item._id = type(item._id).parse(f"{item.nodeid}@{group}")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With parallel tests, keep those of a file together, and all that share the one Spark session. What takes longest
-    begins first: these, beside them those that start a separate Java, each by itself, then the files with slow tests.
-    Thousands of quick ones at the end keep every worker busy until the last second."""
+    """With parallel tests, keep those of a file together, all that share the one Spark session, and files that name a
+    group of their own: they share a browser, and a server with its clients. What takes longest begins first: these,
+    beside them those that start a separate Java, each by itself, then the files with slow tests. Thousands of quick
+    ones at the end keep every worker busy until the last second."""
     for item in items:
         if not may_run_again(item):
             item.add_marker(pytest.mark.flaky(reruns=0))
@@ -103,13 +112,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     places: dict[str, int] = {}
     for item in items:
         group, place = item.nodeid.partition("::")[0], 3
-        if "spark" in getattr(item, "fixturenames", ()):
+        named = item.get_closest_marker("xdist_group")
+        if named is not None:
+            group, place = named.args[0], 0
+        elif "spark" in getattr(item, "fixturenames", ()):
             group, place = "spark", 0
         elif starts_java(item):
             group, place = item.nodeid, 1
         elif any(item.get_closest_marker(name) for name in ("slow", "crash", "faults")):
             place = 2
-        item.add_marker(pytest.mark.xdist_group(group))
+        join_group(item, group)
         groups[item] = group
         places[group] = min(place, places.get(group, place))
     items.sort(key=lambda item: places[groups[item]])
