@@ -1,5 +1,6 @@
 """Appends and reads through Arrow Flight, beside the same through the library and through MQTT, and beside two bare
-Flight servers: one that serves the same batches from memory and stores nothing, and one that reads and writes files.
+Flight servers: one that serves the same batches from memory and stores nothing, one that reads and writes files, and
+one that reads and appends to a log.
 
 All kinds run in turn in one run, so that ratios count. Servers are processes of their own, as for a client."""
 
@@ -38,7 +39,7 @@ _READY_WITHIN_S = 30.0
 _MQTT_SHARE = 16
 """MQTT moves a record a packet: it gets this part of the volume, and its rate is compared."""
 _PUBACKS = ("puback", "puback beside a flight reader", "puback beside a reader of bare")
-_FLIGHT = ("flight", "bare", "files")
+_FLIGHT = ("flight", "bare", "files", "log")
 _AHEAD = 8
 """Batches of a DoPut that are sent before the first answer is read."""
 
@@ -81,7 +82,7 @@ def command(
             kinds = _kinds(store.log(_LOG), server, bare, load)
             taken: dict[str, list[float]] = {kind: [] for kind in kinds}
             used: dict[str, list[float]] = {kind: [] for kind in kinds if kind.endswith(_FLIGHT)}
-            pids = {"flight": server["pid"], "bare": bare["pid"], "files": bare["pid"]}
+            pids = {"flight": server["pid"], "bare": bare["pid"], "files": bare["pid"], "log": bare["pid"]}
             # In turn; the first round warms caches and connections.
             for number in range(repeat + 1):
                 progress(f"round {number + 1} of {repeat + 1}")
@@ -102,7 +103,7 @@ def command(
             mine / other for mine, other in zip(taken[f"{what} flight"], taken[f"{what} {kind}"], strict=True)
         )
         for what in ("read", "append")
-        for kind in ("bare", "files", "library", "mqtt")
+        for kind in ("bare", "files", "log", "library", "mqtt")
     }
     result = {
         "megabytes_per_s": rates,
@@ -196,11 +197,13 @@ def _kinds(
         "append flight": lambda: _append(client, descriptor, batch, load),
         "append bare": lambda: _append(plain, fl.FlightDescriptor.for_command("bare"), batch, load),
         "append files": lambda: _append(plain, fl.FlightDescriptor.for_command("files"), batch, load),
+        "append log": lambda: _append(plain, fl.FlightDescriptor.for_command("log"), batch, load),
         "append mqtt": append_mqtt,
         "read library": read_library,
         "read flight": read_flight,
         "read bare": lambda: _read(plain, b"bare %d" % (load.size_bytes // sent)),
         "read files": lambda: _read(plain, b"files %d" % (load.size_bytes // sent)),
+        "read log": lambda: _read(plain, b"log %d" % (load.size_bytes // sent)),
         "read mqtt": read_mqtt,
     }
 
