@@ -6,28 +6,40 @@ from typing import Any, NamedTuple
 
 from flight_front.calls import Call
 from flight_front.errors import CallRefused, Code, InvalidRequest
+from flight_front.producers import Producers
+from flight_front.reading import existing_logs
 from flight_front.staging import discard, post
 from timestone.config import with_settings
 from timestone.disk.json_document import integer, json_object
 from timestone.errors import UnknownLog
 from timestone.log import Log
 from timestone.reading.named_readers import ReaderId
+from timestone.spool.format import PostingId
 from timestone.store import Store
 from timestone_access.rights import Right
 
 Values = dict[str, Any]
+WAITING_ACTIONS = frozenset({"post", "begin", "discard"})
+"""Actions that wait for the spool."""
 _BODY_BYTES_MAX = 1024 * 1024
 """A posting names each of its parts."""
+
+
+class Target(NamedTuple):
+    """What actions work on."""
+
+    store: Store
+    producers: Producers
 
 
 class Action(NamedTuple):
     """Action: what it does, in a thread, and its description for ListActions."""
 
-    run: Callable[[Store, Call, Values], Mapping[str, Any]]
+    run: Callable[[Target, Call, Values], Mapping[str, Any]]
     description: str
 
 
-def run_action(store: Store, call: Call, kind: str, body: bytes) -> Mapping[str, Any]:
+def run_action(target: Target, call: Call, kind: str, body: bytes) -> Mapping[str, Any]:
     """Run an action and return its answer. Blocks. Raises CallRefused, and the errors of the engine."""
     action = ACTIONS.get(kind)
     if action is None:
@@ -37,7 +49,7 @@ def run_action(store: Store, call: Call, kind: str, body: bytes) -> Mapping[str,
     if len(body) > _BODY_BYTES_MAX:
         raise InvalidRequest(f"invalid body: expected at most {_BODY_BYTES_MAX} bytes, got {len(body)}")
     try:
-        return action.run(store, call, json_object(body or b"{}"))
+        return action.run(target, call, json_object(body or b"{}"))
     except UnknownLog:
         raise
     except KeyError as error:
@@ -69,31 +81,31 @@ def _facts(log: Log) -> dict[str, Any]:
     }
 
 
-def _create_log(store: Store, call: Call, values: Values) -> Mapping[str, Any]:
+def _create_log(target: Target, call: Call, values: Values) -> Mapping[str, Any]:
     name, partition = _name(values)
     call.check(Right.ADMIN, name)
-    config = with_settings(store.config.log, values.get("settings", {}))
-    return _facts(store.log(name, partition, config=config))
+    config = with_settings(target.store.config.log, values.get("settings", {}))
+    return _facts(target.store.log(name, partition, config=config))
 
 
-def _configure(store: Store, call: Call, values: Values) -> Mapping[str, Any]:
-    log = _log(store, call, values, Right.ADMIN)
+def _configure(target: Target, call: Call, values: Values) -> Mapping[str, Any]:
+    log = _log(target.store, call, values, Right.ADMIN)
     return {"log": log.name, "settings": dataclasses.asdict(log.configure(**values["settings"]))}
 
 
-def _delete_log(store: Store, call: Call, values: Values) -> Mapping[str, Any]:
-    log = _log(store, call, values, Right.ADMIN)
-    store.delete_log(log.name, log.partition)
+def _delete_log(target: Target, call: Call, values: Values) -> Mapping[str, Any]:
+    log = _log(target.store, call, values, Right.ADMIN)
+    target.store.delete_log(log.name, log.partition)
     return {"deleted": log.name, "partition": log.partition}
 
 
-def _offset_at(store: Store, call: Call, values: Values) -> Mapping[str, Any]:
-    log = _log(store, call, values, Right.READ)
+def _offset_at(target: Target, call: Call, values: Values) -> Mapping[str, Any]:
+    log = _log(target.store, call, values, Right.READ)
     return {"offset": log.offset_at(integer(values["time_us"]))}
 
 
-def _lags(store: Store, call: Call, values: Values) -> Mapping[str, Any]:
-    log = _log(store, call, values, Right.READ)
+def _lags(target: Target, call: Call, values: Values) -> Mapping[str, Any]:
+    log = _log(target.store, call, values, Right.READ)
     return {
         "readers": [
             {
@@ -108,32 +120,45 @@ def _lags(store: Store, call: Call, values: Values) -> Mapping[str, Any]:
     }
 
 
-def _commit(store: Store, call: Call, values: Values) -> Mapping[str, Any]:
-    log = _log(store, call, values, Right.READ)
+def _commit(target: Target, call: Call, values: Values) -> Mapping[str, Any]:
+    log = _log(target.store, call, values, Right.READ)
     call.check_group(values["reader"])
     reader = ReaderId(log.name, log.partition, values["reader"])
-    store.commit_readers({reader: integer(values["offset"])}, metadata={reader: values.get("metadata", "")})
+    target.store.commit_readers(
+        {reader: integer(values["offset"])}, metadata={reader: values.get("metadata", "")}
+    )
     return {"committed": values["offset"]}
 
 
-def _sync(store: Store, call: Call, values: Values) -> Mapping[str, Any]:
-    return {"synced": _log(store, call, values, Right.WRITE).sync()}
+def _sync(target: Target, call: Call, values: Values) -> Mapping[str, Any]:
+    return {"synced": _log(target.store, call, values, Right.WRITE).sync()}
 
 
-def _post(store: Store, call: Call, values: Values) -> Mapping[str, Any]:
-    log = _log(store, call, values, Right.WRITE)
-    post(store, call, log, values)
+def _post(target: Target, call: Call, values: Values) -> Mapping[str, Any]:
+    log = _log(target.store, call, values, Right.WRITE)
+    post(target.store, target.producers, call, log, values)
     return {"posted": values["number"]}
 
 
-def _discard(store: Store, call: Call, values: Values) -> Mapping[str, Any]:
-    discard(store, call, _log(store, call, values, Right.WRITE), values)
+def _discard(target: Target, call: Call, values: Values) -> Mapping[str, Any]:
+    log = _log(target.store, call, values, Right.WRITE)
+    discard(target.store, target.producers, call, log, values)
     return {}
 
 
-def _health(store: Store, call: Call, values: Values) -> Mapping[str, Any]:
-    logs = [store.log(*each, create=False) for each in store.log_names()]
-    failed = [log.folder.name for log in logs if log.failure and call.rights.may(Right.READ, log.name)]
+def _begin(target: Target, call: Call, values: Values) -> Mapping[str, Any]:
+    log = _log(target.store, call, values, Right.WRITE)
+    producer = PostingId(log.name, log.partition, call.producer(values["producer"]), 0)
+    target.producers.use(call, producer, begins=True)
+    return {"producer": values["producer"]}
+
+
+def _health(target: Target, call: Call, values: Values) -> Mapping[str, Any]:
+    failed = [
+        log.folder.name
+        for log in existing_logs(target.store)
+        if log.failure and call.rights.may(Right.READ, log.name)
+    ]
     return {"ready": not failed, "failed": failed}
 
 
@@ -157,6 +182,11 @@ ACTIONS: Mapping[str, Action] = {
     "post": Action(
         _post,
         '{"log": name, "producer": name, "number": n, "parts": [name]}: append staged parts, once for each number',
+    ),
+    "begin": Action(
+        _begin,
+        '{"log": name, "producer": name}: take any number from a producer that is not known, since nothing of it will '
+        "be repeated",
     ),
     "discard": Action(
         _discard,

@@ -9,7 +9,7 @@ import secrets
 import time
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from concurrent.futures import Executor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from logging import Logger
@@ -29,6 +29,7 @@ from timestone_access.token_bucket import TokenBucket
 _TOKENS_MAX = 10_000
 _USERS_MAX = 10_000
 _TICK_S = 0.1
+_SPOOL_THREADS = 2
 _PRODUCER_MOST = 180
 """Characters of a producer's name: one that is stored also names the user."""
 _CODES = {
@@ -136,6 +137,7 @@ class Calls:
         """executor: runs checks of secrets. failed: failed logins that other fronts count, too."""
         self._settings = settings
         self._executor = executor
+        self._spool_executor = ThreadPoolExecutor(_SPOOL_THREADS, "flight-spool")
         self._complaints = ThrottledLog(log)
         self._admission = Admission(sources.logins, settings.lockout, log, failed)
         self._rights = sources.rights
@@ -192,10 +194,14 @@ class Calls:
             self._stop_events.discard(event)
 
     def stop(self) -> None:
-        """Wake all calls that wait for records or for their client."""
+        """Wake all calls that wait for records or for their client, and let no other begin."""
         self.stopping = True
         for event in self._stop_events:
             event.set()
+
+    def close(self) -> None:
+        """End the threads of the spool when they have nothing to do. The calls have ended."""
+        self._spool_executor.shutdown(wait=False, cancel_futures=True)
 
     def check_running(self) -> None:
         """Raise CallRefused once the server stops."""
@@ -216,6 +222,11 @@ class Calls:
     async def in_thread(self, function: Callable[..., T], *arguments: Any) -> T:
         """Run a function that may block in a thread of the front."""
         return await asyncio.get_running_loop().run_in_executor(self._executor, function, *arguments)
+
+    async def in_spool_thread(self, function: Callable[..., T], *arguments: Any) -> T:
+        """The same for a function that waits for the spool. It has threads of its own: a posting may wait for minutes,
+        also when its call has ended."""
+        return await asyncio.get_running_loop().run_in_executor(self._spool_executor, function, *arguments)
 
     def _rights_of(self, identity: Identity) -> LogRights:
         return ALL_RIGHTS if self._rights is None else self._rights.get(identity.user, NO_RIGHTS)

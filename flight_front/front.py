@@ -82,9 +82,8 @@ class FlightFront:
                 self._folder = tempfile.mkdtemp(prefix="timestone-flight-")
                 address = f"unix:{self._folder}/server"
                 await self._in_loop(server.start(address))
-                self._gateway = GatewayProcess(
-                    Start(settings.listener, self._store.path.absolute(), address), self._log
-                )
+                start = Start(settings.listener, self._store.path.absolute(), address)
+                self._gateway = GatewayProcess(start, self._log, server.use_memory)
                 await self._gateway.start()
             else:
                 await self._in_loop(server.start(None))

@@ -34,9 +34,9 @@ class ClientMessages:
         message = await self.next()
         if message is None:
             raise InvalidRequest("invalid stream: expected a message with a descriptor, got none")
-        return message
+        return bytes(message)
 
-    async def next(self) -> bytes | None:
+    async def next(self) -> bytes | memoryview | None:
         """Return the next message, None at the end. Raises CallRefused for a silent client, and when the server
         stops."""
         stop = asyncio.Event()
@@ -50,7 +50,7 @@ class ClientMessages:
                 )
             if reading in done:
                 message = reading.result()
-                return message if isinstance(message, bytes) else None
+                return message if isinstance(message, bytes | memoryview) else None
             self._calls.check_running()
             self._calls.counts.idle_ended += 1
             raise CallRefused(

@@ -10,6 +10,7 @@ import pyarrow as pa
 from flight_front.calls import Call, Calls
 from flight_front.errors import InvalidRequest
 from flight_front.messages import ClientMessages
+from flight_front.producers import Producers
 from flight_front.records.flight_data import (
     FlightData,
     decoded,
@@ -72,6 +73,7 @@ class Put:
         query: Query,
         log: Log,
         store: Store,
+        producers: Producers,
         settings: FlightSettings,
         total: Budget,
     ) -> None:
@@ -82,6 +84,7 @@ class Put:
         self._query = query
         self._log = log
         self._store = store
+        self._producers = producers
         self._ack = _ack(query, settings.ack or store.config.ack)
         self._producer = None if query.producer is None else call.producer(query.producer)
         self._budgets = (Budget(settings.client_submitted_bytes), total)
@@ -107,6 +110,7 @@ class Put:
         finally:
             taking.cancel()
             answering.cancel()
+            del taking, answering  # an error in them has this frame in its traceback
             self._give(self._held_bytes)
 
     async def _take(self, schema: pa.Schema) -> None:
@@ -128,6 +132,10 @@ class Put:
                 answer = await self._append_once(data, schema, self._producer, number)
             self._answers.put_nowait((number, size_bytes, answer))
             number += 1
+            del (
+                message,
+                data,
+            )  # the next ones may be long in coming, and these are views of memory for all calls
 
     async def _append(self, data: FlightData, schema: pa.Schema) -> asyncio.Future[Done]:
         """Submit a batch, and return its offsets to come."""
@@ -164,9 +172,10 @@ class Put:
         posting = PostingId(self._log.name, self._log.partition, producer, _number(data.metadata, number))
 
         def append() -> range | None:
+            self._producers.use(self._call, posting)
             return self._store.inbox.append_once(posting, frame(decoded_batch(data, schema)))
 
-        return _done(await self._calls.in_thread(append))
+        return _done(await self._calls.in_spool_thread(append))
 
     async def _stage(self, data: FlightData, schema: pa.Schema, group: str) -> asyncio.Future[Done]:
         """Keep a part for a later posting."""

@@ -1,6 +1,8 @@
 """Reading: ranges of offsets as endpoints, and records as messages of a stream. Nothing here waits for new records."""
 
 import json
+from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime
 from itertools import pairwise
 from typing import Any
@@ -11,9 +13,10 @@ from flight_front.errors import InvalidRequest
 from flight_front.records.columns import arrow_batch
 from flight_front.records.flight_data import encoded_batch
 from flight_front.records.queries import Query
-from timestone.errors import OffsetOutOfRange
+from timestone.errors import OffsetOutOfRange, UnknownLog
 from timestone.log import Log
 from timestone.readable import ReadableLog
+from timestone.store import Store
 
 _ENDPOINTS_MAX = 1000
 _SCAN_RECORDS = 1 << 20
@@ -75,6 +78,13 @@ def flight_info(log: Log, query: Query, descriptor: bytes) -> bytes:
     )
     serialized: bytes = info.serialize()
     return serialized
+
+
+def existing_logs(store: Store) -> Iterator[Log]:
+    """Yield the logs of a store, without those that are deleted while they are listed."""
+    for name, partition in store.log_names():
+        with suppress(UnknownLog):
+            yield store.log(name, partition, create=False)
 
 
 def listed_flight(log: Log) -> bytes:

@@ -7,10 +7,10 @@ from logging import Logger
 from typing import Any
 
 from flight_front.calls import AccessSources, Calls, read_access
-from flight_front.listening import listening, listening_for_gateway
+from flight_front.gateway.batch_memory import BatchMemory
+from flight_front.listening import listening, listening_for_gateway, read_certificates
 from flight_front.service import FlightService
 from flight_front.settings import FlightSettings
-from flight_front.tls import read_certificates
 from timestone.metrics.metric import Metric, by_label, metric
 from timestone.store import Store
 from timestone_access.lockout import failed_logins
@@ -43,6 +43,10 @@ class FlightServer:
             self._server = listening_for_gateway(gateway, handlers)
         await self._server.start()
 
+    def use_memory(self, memory: BatchMemory) -> None:
+        """Share memory with the gateway whose calls follow. Any thread."""
+        self._service.memory = memory
+
     async def reload(self) -> None:
         """Read passwords, rights and certificates again. Raises ValueError without a change."""
         sources, certificates = await asyncio.to_thread(read_security, self._settings, self._log)
@@ -53,6 +57,7 @@ class FlightServer:
         """Refuse new calls, end followers, answer appends that were taken; then close all connections."""
         self.calls.stop()
         await self._server.stop(within_s)
+        self.calls.close()
 
     def metrics(self) -> Sequence[Metric]:
         """Return the metrics of the front. Any thread."""
@@ -76,6 +81,12 @@ class FlightServer:
                 "gauge",
                 "Bytes that wait for the disk.",
                 self._service.submitted.used_bytes,
+            ),
+            metric(
+                "producers",
+                "gauge",
+                "Producers whose numbers are kept, since the first one was used.",
+                self._service.producers.count,
             ),
             metric("logins_refused", "counter", "Calls without valid credentials.", calls.logins.refused),
             metric(

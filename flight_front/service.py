@@ -20,15 +20,17 @@ import grpc
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from flight_front.actions import ACTIONS, run_action
+from flight_front.actions import ACTIONS, WAITING_ACTIONS, Target, run_action
 from flight_front.calls import Call, Calls
 from flight_front.errors import CallRefused, ClientGone, Code, InvalidRequest, refusal
 from flight_front.exchange import Exchange
 from flight_front.following import Follower
+from flight_front.gateway.batch_memory import BatchMemory
 from flight_front.gateway.wire import READ, SERVICE, ForwardedContext, Span, decoded_progress, encoded
 from flight_front.messages import ClientMessages, half_closed
+from flight_front.producers import Producers
 from flight_front.putting import Budget, Put, first_batch
-from flight_front.reading import RecordStream, flight_info, listed_flight, offsets_of
+from flight_front.reading import RecordStream, existing_logs, flight_info, listed_flight, offsets_of
 from flight_front.records.flight_data import decoded, encoded_action_type, encoded_schema
 from flight_front.records.queries import Query, query_of_descriptor, query_of_ticket
 from flight_front.settings import FlightSettings
@@ -48,7 +50,11 @@ class FlightService:
         self._calls = calls
         self._log = log
         self._is_behind_gateway = False
+        self.memory: BatchMemory | None = None
+        """Shared with the gateway; None without one."""
         self.submitted = Budget(settings.submitted_bytes)
+        self.producers = Producers(store, settings)
+        self._target = Target(store, self.producers)
 
     def handlers(self, *, for_gateway: bool) -> Sequence[Any]:
         """Return the handlers of all calls, for gRPC. for_gateway: for the one call more of a gateway, too, which is
@@ -108,10 +114,14 @@ class FlightService:
                 if ended is None:
                     self._log.exception("internal error in %s", name)
                     ended = CallRefused(Code.INTERNAL, "internal error; the log of the server has it")
-            self._calls.counts.failed[ended.code.name] += 1
+                code, text = ended.code.name, str(ended)
+                del (
+                    ended
+                )  # it may be the error, whose traceback has this frame and with it the client's batch
+            self._calls.counts.failed[code] += 1
             if name == "Handshake" and not self._is_behind_gateway:  # the gateway waits, too
                 await half_closed(context)
-            await context.abort(grpc.StatusCode[ended.code.name], str(ended))
+            await context.abort(grpc.StatusCode[code], text)
 
         return serve
 
@@ -127,11 +137,9 @@ class FlightService:
         await half_closed(call.context)
 
     async def _list_flights(self, call: Call, _: Any) -> None:
-        for name, partition in self._store.log_names():
-            if not call.rights.may(Right.READ, name):
-                continue
-            log = self._store.log(name, partition, create=False)
-            await call.write(await self._calls.in_thread(listed_flight, log))
+        for log in existing_logs(self._store):
+            if call.rights.may(Right.READ, log.name):
+                await call.write(await self._calls.in_thread(listed_flight, log))
 
     async def _get_flight_info(self, call: Call, request: bytes) -> None:
         query = query_of_descriptor(request)
@@ -161,7 +169,7 @@ class FlightService:
         message = await ClientMessages(call.context, self._calls, None).next()
         if message is None:
             return
-        progress = decoded_progress(message)
+        progress = decoded_progress(bytes(message))
         self._calls.counts.records_read += progress.records
         self._calls.counts.bytes_sent += progress.size_bytes
         if progress.offset is not None:
@@ -204,9 +212,25 @@ class FlightService:
         descriptor, schema = first_batch(await messages.first())
         query = query_of_descriptor(descriptor)
         log = self._opened(call, query, Right.WRITE)
-        await Put(call, messages, self._calls, query, log, self._store, self._settings, self.submitted).run(
-            schema
+        put = Put(
+            call,
+            messages,
+            self._calls,
+            query,
+            log,
+            self._store,
+            self.producers,
+            self._settings,
+            self.submitted,
         )
+        if self.memory is None:
+            await put.run(schema)
+            return
+        grant = await call.context.grant(self.memory)
+        try:
+            await put.run(schema)
+        finally:
+            grant.close()
 
     async def _do_exchange(self, call: Call, _: Any) -> None:
         messages = self._messages(call)
@@ -233,7 +257,8 @@ class FlightService:
         except (pa.ArrowException, ValueError) as error:
             raise InvalidRequest(f"invalid action: {error}") from None
         body = bytes(action.body) if action.body is not None else b""
-        answer = await self._calls.in_thread(run_action, self._store, call, action.type, body)
+        run = self._calls.in_spool_thread if action.type in WAITING_ACTIONS else self._calls.in_thread
+        answer = await run(run_action, self._target, call, action.type, body)
         await call.write(fl.Result(json.dumps(answer).encode()).serialize())
 
     async def _list_actions(self, call: Call, _: Any) -> None:

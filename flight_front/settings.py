@@ -110,6 +110,12 @@ class FlightSettings(LoginSettings):
     put_idle_ms: int = setting(
         60_000, "silence after which a DoPut, or a call before its first message, is ended", low=100
     )
+    producer_count: int = setting(
+        10_000, "producers of one user whose numbers are kept; without logins, of all clients", low=1
+    )
+    producer_expiry_ms: int = setting(
+        30 * 24 * 3_600_000, "silence after which a producer and its numbers are forgotten", low=60_000
+    )
     idle_ms: int = setting(600_000, "a connection without a call is closed after this time", low=1000)
 
     def __post_init__(self) -> None:

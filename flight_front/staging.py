@@ -11,10 +11,11 @@ import pyarrow as pa
 
 from flight_front.calls import Call
 from flight_front.errors import CallRefused, Code, InvalidRequest
+from flight_front.producers import Producers
 from timestone.disk.json_document import integer
 from timestone.errors import PostingNotTaken, PostingRefused
 from timestone.log import Log
-from timestone.spool.consumer import SPACE, STAGING_NAME
+from timestone.spool.consumer import STAGING_NAME
 from timestone.spool.format import Posting, PostingId
 from timestone.spool.producer import SpoolProducer
 from timestone.store import Store
@@ -41,7 +42,7 @@ def stage(store: Store, call: Call, group: str, batch: pa.RecordBatch) -> str:
     return f"{group}/{part.name.rpartition('/')[2]}"
 
 
-def post(store: Store, call: Call, log: Log, values: dict[str, Any]) -> None:
+def post(store: Store, producers: Producers, call: Call, log: Log, values: dict[str, Any]) -> None:
     """Append staged parts as one posting, all or none of them, once for each number of the producer; durable on return.
     Blocks. Raises CallRefused, InvalidName."""
     parts = values["parts"]
@@ -57,6 +58,10 @@ def post(store: Store, call: Call, log: Log, values: dict[str, Any]) -> None:
         names,
         remembered=True,
     )
+    begins = values.get("begin", False)
+    if type(begins) is not bool:
+        raise InvalidRequest(f"invalid begin: expected true or false, got {begins!r:.60}")
+    producers.use(call, posting.id, begins=begins)
     try:
         _spool(store).post(posting, timeout_s=wait_s)
     except PostingRefused as error:
@@ -65,7 +70,7 @@ def post(store: Store, call: Call, log: Log, values: dict[str, Any]) -> None:
         raise CallRefused(Code.UNAVAILABLE, _shown(store, error)) from None
 
 
-def discard(store: Store, call: Call, log: Log, values: dict[str, Any]) -> None:
+def discard(store: Store, producers: Producers, call: Call, log: Log, values: dict[str, Any]) -> None:
     """Remove parts that will not be posted, all of a group, or the progress of a producer that will not post again.
     Blocks. Raises InvalidRequest, OSError."""
     spool = _spool(store)
@@ -73,14 +78,14 @@ def discard(store: Store, call: Call, log: Log, values: dict[str, Any]) -> None:
     if "group" in values:
         spool.discard_group(_folder(call, values["group"]))
     if "producer" in values:
-        key = PostingId(log.name, log.partition, call.producer(values["producer"]), 0).key
-        store.documents.put_many(SPACE, {key: None})
+        producers.discard(call, PostingId(log.name, log.partition, call.producer(values["producer"]), 0))
 
 
 class _Owner:
     """This process, as the one that appends what waits where no doorbell was installed."""
 
     def __init__(self, store: Store) -> None:
+        store.log_names()  # raises StoreClosed: a posting does not wait for a server that has ended
         store.inbox.take_all()
 
     def close(self) -> None:

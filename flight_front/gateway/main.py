@@ -15,12 +15,12 @@ from typing import Any
 
 import grpc
 
+from flight_front.gateway.batch_memory import BatchMemory
 from flight_front.gateway.process import STOP, Start
 from flight_front.gateway.reads import Reads
 from flight_front.gateway.relay import METHODS, Relay
 from flight_front.gateway.wire import SERVICE
-from flight_front.listening import CHANNEL_OPTIONS, listening
-from flight_front.tls import read_certificates
+from flight_front.listening import CHANNEL_OPTIONS, listening, read_certificates
 from timestone.kernel.allocator_tuning import keep_freed_memory
 
 _LOGGER = logging.getLogger("timestone.flight.gateway")
@@ -63,7 +63,9 @@ async def _run(start: Start, orders: asyncio.StreamReader) -> None:
     settings = start.settings
     certificates = read_certificates(settings)
     async with grpc.aio.insecure_channel(start.server, options=CHANNEL_OPTIONS) as channel:
-        relay = Relay(channel, settings)
+        memory = BatchMemory(start.memory)
+        os.close(start.memory)
+        relay = Relay(channel, settings, memory)
         reads = Reads(relay, start.path, settings.batch_bytes)
         deadline_s = time.monotonic() + _BUSY_S
         listener = None

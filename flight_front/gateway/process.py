@@ -6,10 +6,12 @@ import json
 import logging
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from flight_front.gateway.batch_memory import BatchMemory, new_memory
 from flight_front.settings import ListenerSettings
 from timestone.address import parse_address, shown_address
 
@@ -31,6 +33,8 @@ class Start:
     """Of the store."""
     server: str
     """Address of the server's socket, `unix:PATH`."""
+    memory: int = -1
+    """Descriptor of the memory for batches."""
 
     def encode(self) -> bytes:
         """Return the line."""
@@ -43,13 +47,15 @@ class Start:
         settings = values["settings"]
         for name in ("certificate", "key", "client_ca"):
             settings[name] = None if settings[name] is None else Path(settings[name])
-        return cls(ListenerSettings(**settings), Path(values["path"]), values["server"])
+        return cls(ListenerSettings(**settings), Path(values["path"]), values["server"], values["memory"])
 
 
 class GatewayProcess:
     """Gateway of a front."""
 
-    def __init__(self, start: Start, log: logging.Logger) -> None:
+    def __init__(self, start: Start, log: logging.Logger, use: Callable[[BatchMemory], None]) -> None:
+        """use: called with the memory of each process before it is started."""
+        self._use = use
         self._start = start
         self._log = log
         self._process: asyncio.subprocess.Process | None = None
@@ -125,12 +131,17 @@ class GatewayProcess:
         """Run a process to its end and return its exit code. Raises OSError."""
         # gRPC writes lines to standard error for which nothing follows.
         environment = {"GRPC_VERBOSITY": "ERROR", **os.environ}
-        process = self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "flight_front.gateway.main",
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, env=environment, limit=_LINE_BYTES_MAX,
-        )  # fmt: skip
+        memory = new_memory()
+        try:
+            self._use(BatchMemory(memory))
+            process = self._process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "flight_front.gateway.main", pass_fds=(memory,),
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, env=environment, limit=_LINE_BYTES_MAX,
+            )  # fmt: skip
+        finally:
+            os.close(memory)
         assert process.stdin is not None and process.stdout is not None
-        process.stdin.write(self._start.encode())
+        process.stdin.write(replace(self._start, memory=memory).encode())
         while line := await process.stdout.readline():
             values = json.loads(line)
             if "port" in values:

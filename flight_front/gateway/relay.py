@@ -1,12 +1,14 @@
 """Forwarding of calls to the server: messages, credentials and status as they are. Nothing is taken apart here."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 import grpc
 
-from flight_front.gateway.wire import SERVICE, forwarded
+from flight_front.gateway.batch_memory import BatchMemory, CallSlots
+from flight_front.gateway.wire import SERVICE, forwarded, granted_slots
 from flight_front.messages import half_closed
 from flight_front.settings import ListenerSettings
 
@@ -22,8 +24,9 @@ ENDED = (grpc.aio.AioRpcError, grpc.aio.BaseError, asyncio.InvalidStateError)
 class Relay:
     """Calls to the server on behalf of clients. Event-loop thread only."""
 
-    def __init__(self, channel: Any, settings: ListenerSettings) -> None:
-        """channel: to the server."""
+    def __init__(self, channel: Any, settings: ListenerSettings, memory: BatchMemory) -> None:
+        """channel: to the server. memory: shared with it."""
+        self._memory = memory
         self._channel = channel
         self._settings = settings
 
@@ -37,7 +40,8 @@ class Relay:
             has_token = is_login and await _send_token(context, call)
             if is_login and not has_token:
                 await half_closed(context)
-            sending = asyncio.ensure_future(_send(context, call))
+            send = self._send_batches if method == "DoPut" else _send
+            sending = asyncio.ensure_future(send(context, call))
             await self.answer(context, call)
             if is_login and not has_token:
                 # The client would take the answer for a login, and its calls would fail.
@@ -50,6 +54,15 @@ class Relay:
     def call(self, context: Any, path: str) -> Any:
         """Begin a call to the server for the client of a context. It ends with the client's one."""
         return self._channel.stream_stream(path)(metadata=forwarded(context, self._settings))
+
+    async def _send_batches(self, context: Any, call: Any) -> None:
+        """Forward the messages of a DoPut, batches through memory once the server has granted some."""
+        slots = CallSlots(self._memory)
+        with suppress(*ENDED):
+            if (message := await context.read()) is not grpc.aio.EOF:
+                await write(call, slots.message(message))
+                slots.use(granted_slots(await call.initial_metadata()))
+            await _send(context, call, slots.message)
 
     async def answer(self, context: Any, call: Any) -> None:
         """Forward what the server answers from now on, and its status."""
@@ -71,11 +84,12 @@ async def _send_token(context: Any, call: Any) -> bool:
     return bool(found)
 
 
-async def _send(context: Any, call: Any) -> None:
-    """Forward the messages of the client. An error here is one of the call, which `answer` reports."""
+async def _send(context: Any, call: Any, sent: Callable[[bytes], bytes] = bytes) -> None:
+    """Forward the messages of the client, each as what `sent` returns for it. An error here is one of the call, which
+    `answer` reports."""
     with suppress(*ENDED):
         while (message := await context.read()) is not grpc.aio.EOF:
-            await write(call, message)
+            await write(call, sent(message))
         await call.done_writing()
 
 

@@ -8,18 +8,23 @@ clients there is one more, `READ`:
                             <-       schema
                             <-       Span: the log, and the offsets that the files have
     Progress: what was read ->
-                            <-       batches from there on, or the status of the call"""
+                            <-       batches from there on, or the status of the call
+
+A DoPut that is admitted is answered with metadata that grants slots of `batch_memory` to it; the gateway may then send
+a reference in place of a batch."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from flight_front.gateway.batch_memory import BatchMemory, Grant
 from flight_front.settings import ListenerSettings
 
 SERVICE = "arrow.flight.protocol.FlightService"
 READ = "timestone.flight.Gateway"
 """Service of the call `Read`."""
 _CLIENT_KEY = "timestone-client-bin"
+_SLOTS_KEY = "timestone-slots-bin"
 _NAMES = {"cn": "x509_common_name", "san": "x509_subject_alternative_name"}
 
 
@@ -66,6 +71,16 @@ def forwarded(context: Any, settings: ListenerSettings) -> tuple[tuple[str, str 
     return (*secrets[:1], (_CLIENT_KEY, json.dumps(client).encode()))
 
 
+def granted(slots: Sequence[int]) -> tuple[tuple[str, bytes], ...]:
+    """Return the metadata that grants slots to a call."""
+    return ((_SLOTS_KEY, bytes(slots)),)
+
+
+def granted_slots(metadata: Iterable[tuple[str, Any]]) -> list[int]:
+    """Return the slots in the metadata of a call; empty without any."""
+    return [slot for name, value in metadata if name == _SLOTS_KEY for slot in value]
+
+
 class ForwardedContext:
     """Context of a call that the gateway has forwarded: its client is the one behind the gateway."""
 
@@ -78,6 +93,23 @@ class ForwardedContext:
         self.invocation_metadata = context.invocation_metadata
         self.read, self.write = context.read, context.write
         self.send_initial_metadata = context.send_initial_metadata
+
+    async def grant(self, memory: BatchMemory) -> Grant:
+        """Let the gateway send batches of this call through memory; `read` returns views of them. The caller closes
+        the grant."""
+        grant, read = Grant(memory), self.read
+
+        async def read_batch() -> Any:
+            message = await read()
+            return grant.batch(message) if isinstance(message, bytes) else message
+
+        self.read = read_batch
+        try:
+            await self.send_initial_metadata(granted(grant.slots))
+        except BaseException:
+            grant.close()
+            raise
+        return grant
 
     def peer(self) -> str:
         """Return the address of the client, in the form of gRPC."""

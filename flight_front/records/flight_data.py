@@ -67,7 +67,7 @@ def _encoded(header: Any, body: Any, metadata: bytes) -> bytes:
     return b"".join([*parts, _key(_BODY), _varint(len(body)), body])
 
 
-def decoded(message: bytes) -> FlightData:
+def decoded(message: bytes | memoryview) -> FlightData:
     """Take a message apart without copying its body. Raises InvalidRequest."""
     found: dict[int, memoryview] = dict(_fields(memoryview(message)))
     descriptor, header, metadata = (

@@ -92,7 +92,8 @@ def _binary(column: pa.Array, name: str) -> pa.Array:
         return column.cast(pa.binary())
     if not (_is(kind, "binary") or _is(kind, "string")):
         raise InvalidRequest(f"invalid column {name}: expected binary or text, got {kind}")
-    return column.cast(pa.large_binary() if "large" in str(kind) else pa.binary())
+    chosen = pa.large_binary() if "large" in str(kind) else pa.binary()
+    return column if kind == chosen else column.cast(chosen)
 
 
 def _is(kind: pa.DataType, word: str) -> bool:
@@ -130,9 +131,11 @@ def _topics(column: pa.Array | None, count: int) -> tuple[tuple[str, ...], npt.N
         return (), nameless
     if not _is(column.type, "string"):
         raise InvalidRequest(f"invalid column topic: expected text, got {column.type}")
-    coded = column.cast(pa.large_string()).dictionary_encode()
-    numbers = pc.fill_null(coded.indices.cast(pa.uint32()), NO_TOPIC_NUMBER)
-    return tuple(coded.dictionary.to_pylist()), numbers.to_numpy(zero_copy_only=False)
+    # A call of Arrow's functions costs as much as coding some hundred topics.
+    coded = (column.cast(pa.large_string()) if "view" in str(column.type) else column).dictionary_encode()
+    indices = coded.indices if not coded.indices.null_count else pc.fill_null(coded.indices, -1)
+    # -1 becomes NO_TOPIC_NUMBER
+    return tuple(coded.dictionary.to_pylist()), indices.to_numpy(zero_copy_only=False).astype(np.uint32)
 
 
 def _headed(

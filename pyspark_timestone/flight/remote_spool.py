@@ -83,10 +83,12 @@ class RemoteSpool:
             yield part
             part.send()
 
-    def post(self, posting: Posting, *, timeout_s: float) -> None:
-        """Post, and return when the records are durable in the log. Raises ServerUnavailable."""
+    def post(self, posting: Posting, *, timeout_s: float, begins: bool) -> None:
+        """Post, and return when the records are durable in the log. begins: the producer may be new, with any number.
+        Raises ServerUnavailable."""
         log = LogPartition(posting.log, posting.partition)
         values = {**_of(log), "producer": posting.producer, "number": posting.number, "parts": posting.parts}
+        values["begin"] = begins
         with FlightClient(self._server) as client:
             act(client, "post", {**values, "wait_s": int(timeout_s)}, timeout_s=timeout_s + _MARGIN_S)
         self._logs.add(log)

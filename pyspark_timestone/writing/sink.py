@@ -65,7 +65,8 @@ class TimestoneWriter(DataSourceArrowWriter):
         """Post the parts of all tasks. Runs in the driver."""
         # Without ids of the user, a repeated write is a new write.
         producer, number = self._options.transaction or (self._group, 0)
-        _post(self._options, messages, producer, number, remembered=self._options.transaction is not None)
+        remembered = self._options.transaction is not None
+        _post(self._options, messages, producer, number, remembered=remembered, begins=True)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Discard the parts. Runs in the driver after a task has finally failed."""
@@ -92,7 +93,9 @@ class TimestoneStreamWriter(DataSourceStreamWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Append what all tasks have staged. Runs in the driver."""
         query_id = next((one.query_id for one in _staged(messages)), "")
-        _post(self._options, messages, query_id, batchId, remembered=True)
+        # Where the log is a column, the first batches of a query may have no row.
+        begins = self._options.log is None
+        _post(self._options, messages, query_id, batchId, remembered=True, begins=begins)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Discard the parts. Runs in the driver after a task has finally failed."""
@@ -163,6 +166,7 @@ def _post(
     number: int,
     *,
     remembered: bool,
+    begins: bool,
 ) -> None:
     end_quietly()
     staged = _staged(messages)
@@ -177,7 +181,7 @@ def _post(
     spool = spool_of(options.target)
     for log in sorted(parts):
         posting = Posting(*log, producer, number, tuple(parts[log]), remembered)
-        spool.post(posting, timeout_s=options.timeout_s)
+        spool.post(posting, timeout_s=options.timeout_s, begins=begins)
     for group in {one.group for one in staged}:
         spool.discard_group(group)
 

@@ -29,7 +29,7 @@ class Spool(Protocol):
     def open_parts_most(self) -> int: ...
     def record_bytes(self) -> Mapping[LogPartition, int]: ...
     def new_part(self, group: str, log: LogPartition) -> AbstractContextManager[OpenPart]: ...
-    def post(self, posting: Posting, *, timeout_s: float) -> None: ...
+    def post(self, posting: Posting, *, timeout_s: float, begins: bool) -> None: ...
     def discard(self, parts: Iterable[tuple[LogPartition, str]]) -> None: ...
     def discard_group(self, group: str) -> None: ...
 
@@ -55,7 +55,7 @@ class StoreSpool:
     def __init__(self, store: Path) -> None:
         self._store = store
         self._producer = SpoolProducer(store, timestone.open)
-        self.post, self.discard_group = self._producer.post, self._producer.discard_group
+        self.discard_group = self._producer.discard_group
 
     def record_bytes(self) -> Mapping[LogPartition, int]:
         """Return the most bytes of a record, of the logs that exist."""
@@ -67,6 +67,11 @@ class StoreSpool:
         """Open a part for the block to write to, and flush it behind the block."""
         with self._producer.new_part(group) as part:
             yield StorePart([part.name], part.add)
+
+    def post(self, posting: Posting, *, timeout_s: float, begins: bool) -> None:
+        """Post, and return when the records are durable in the log. begins: without effect, since the numbers of a
+        producer in a folder are not forgotten."""
+        self._producer.post(posting, timeout_s=timeout_s)
 
     def discard(self, parts: Iterable[tuple[LogPartition, str]]) -> None:
         """Remove parts that will not be posted."""

@@ -53,7 +53,7 @@ def test_batches_of_a_producer_are_appended_once_when_the_connection_is_cut_at_a
         server.store.log(log)
         writer, answers = client.do_put(command(log=log, producer="meter"), VALUES, options())
         for number in range(_BATCHES):
-            metadata = json.dumps({"number": number + 1}).encode()
+            metadata = json.dumps({"number": number}).encode()
             writer.write_with_metadata(batch([b"%d" % number] * 2), metadata)
         writer.done_writing()
         answered = []

@@ -34,7 +34,7 @@ def test_messages_are_returned_until_the_end() -> None:
     end = object()
     messages = ClientMessages(Context(b"a", b"b", end), calls(), 10_000)
 
-    async def read() -> list[bytes | None]:
+    async def read() -> list[bytes | memoryview | None]:
         return [await messages.first(), await messages.next(), await messages.next()]
 
     assert asyncio.run(read()) == [b"a", b"b", None]

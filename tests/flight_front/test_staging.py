@@ -36,7 +36,7 @@ def test_parts_are_appended_together_once_for_each_number(tmp_path: Path) -> Non
         names = [answer["part"] for answer in answers]
         assert [answer["ack"] for answer in answers] == ["synced", "synced"]
         assert server.store.log("t").end_offset == 0
-        values = {"log": "t", "producer": "p", "number": 3, "parts": names}
+        values = {"log": "t", "producer": "p", "number": 3, "parts": names, "begin": True}
         for _ in range(2):
             assert act(client, "post", **values) == {"posted": 3}
         assert [record.payload for record in server.store.log("t")] == [b"a", b"b", b"c"]
@@ -53,7 +53,7 @@ def test_parts_that_are_not_posted_are_removed(tmp_path: Path) -> None:
         with pytest.raises(
             REFUSED, match=r"the posting is refused: .*a part of the posting is missing"
         ) as refused:
-            act(client, "post", log="t", producer="p", number=1, parts=[second["part"], first["part"]])
+            act(client, "post", log="t", producer="p", number=0, parts=[second["part"], first["part"]])
         assert str(tmp_path) not in str(refused.value)
         assert server.store.log("t").end_offset == 0
         act(client, "discard", log="t", group="g")
@@ -76,7 +76,7 @@ def test_what_is_not_a_part_is_refused(tmp_path: Path) -> None:
         garbage = pa.record_batch([pa.array([b"garbage" * 9], pa.binary())], names=["part"])
         [answer] = put(client, command(log="t", stage="g"), garbage)
         with pytest.raises(REFUSED, match="not a part of a posting: wrong magic number"):
-            act(client, "post", log="t", producer="p", number=1, parts=[answer["part"]])
+            act(client, "post", log="t", producer="p", number=0, parts=[answer["part"]])
         with pytest.raises(REFUSED, match="no such log"):
             put(client, command(log="missing", stage="g"), part_of(b"a"))
         assert server.store.log("t").end_offset == 0
@@ -96,15 +96,17 @@ def test_parts_and_numbers_belong_to_their_user_and_need_the_right_to_write(tmp_
         one, two, reader = login(b"one"), login(b"two"), login(b"reader")
         [answer] = put(client, command(log="t", stage="g"), part_of(b"a"), logged_in=one)
         with pytest.raises(REFUSED, match="a part of the posting is missing"):
-            act(client, "post", two, log="t", producer="p", number=1, parts=[answer["part"]])
+            act(client, "post", two, log="t", producer="p", number=0, parts=[answer["part"]])
         act(client, "discard", two, log="t", group="g", parts=[answer["part"]])
         for kind in ("post", "discard"):
             with pytest.raises(fl.FlightUnauthorizedError, match="no right to write log 't'"):
                 act(client, kind, reader, log="t", producer="p", number=1, parts=[])
-        act(client, "post", one, log="t", producer="p", number=1, parts=[answer["part"]])
+        act(client, "post", one, log="t", producer="p", number=1, parts=[answer["part"]], begin=True)
         # The same name and lower numbers of another user, for a posting and for a batch.
         [answer] = put(client, command(log="t", stage="g"), part_of(b"b"), logged_in=two)
         act(client, "post", two, log="t", producer="p", number=0, parts=[answer["part"]])
+        act(client, "begin", one, log="t", producer="q")
+        act(client, "begin", two, log="t", producer="q")
         named, ninth, second = command(log="t", producer="q"), [{"number": 9}], [{"number": 2}]
         assert put(client, named, batch([b"c"]), metadata=ninth, logged_in=one)[0]["first"] == 2
         assert put(client, named, batch([b"d"]), metadata=second, logged_in=two)[0]["first"] == 3

@@ -1,6 +1,7 @@
 """The process of the gateway by itself: what it is given, and what it answers."""
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from flight_front.gateway.batch_memory import new_memory
 from flight_front.gateway.process import Start
 from flight_front.settings import FlightSettings
 from tests.support.waiting import TIMEOUT_S
@@ -18,10 +20,12 @@ pytestmark = pytest.mark.slow
 
 def answer(start: Start) -> dict[str, object]:
     """Return the first line of a process whose standard input ends after its start."""
+    fd = new_memory()
     ended = subprocess.run(
-        [sys.executable, "-m", "flight_front.gateway.main"],
-        input=start.encode(), stdout=subprocess.PIPE, timeout=TIMEOUT_S, check=True,
+        [sys.executable, "-m", "flight_front.gateway.main"], pass_fds=(fd,),
+        input=replace(start, memory=fd).encode(), stdout=subprocess.PIPE, timeout=TIMEOUT_S, check=True,
     )  # fmt: skip
+    os.close(fd)
     found: dict[str, object] = json.loads(ended.stdout.splitlines()[0])
     return found
 

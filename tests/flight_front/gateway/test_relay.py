@@ -1,6 +1,7 @@
 """Calls that the gateway forwards."""
 
 import asyncio
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import pyarrow.flight as fl
 import pytest
 from cryptography import x509
 
+from flight_front.gateway.batch_memory import BatchMemory, new_memory
 from flight_front.gateway.relay import Relay
 from flight_front.gateway.wire import READ, SERVICE
 from flight_front.settings import FlightSettings
@@ -148,7 +150,9 @@ def test_call_that_a_stopping_server_cancels_may_be_tried_again(tmp_path: Path) 
         stopping.add_insecure_port(address)
         await stopping.start()
         async with grpc.aio.insecure_channel(address) as channel:
-            relay = Relay(channel, FlightSettings(listen="127.0.0.1:0").listener)
+            fd = new_memory()
+            relay = Relay(channel, FlightSettings(listen="127.0.0.1:0").listener, BatchMemory(fd))
+            os.close(fd)
 
             async def forward(_: Any, context: Any) -> None:
                 await relay.forward(context, "DoAction")

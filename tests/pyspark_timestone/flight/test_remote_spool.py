@@ -43,7 +43,7 @@ def test_parts_are_posted_once_and_leave_nothing_behind(
         assert len(part.names) == 5  # a frame is never cut
         posting = Posting(*KEY, "p", 1, tuple(part.names), remembered=False)
         for _ in range(2):
-            spool.post(posting, timeout_s=30)
+            spool.post(posting, timeout_s=30, begins=True)
         spool.discard_group("g")
         assert payloads(server) == [b"%d" % number * 40 for number in range(5)]
         assert left(tmp_path) == []
@@ -92,7 +92,7 @@ def test_part_and_posting_are_sent_again_when_the_server_comes_back(tmp_path: Pa
         try:
             assert ready.wait(30)
             sending.join()
-            spool.post(Posting(*KEY, "p", 1, tuple(part.names), remembered=True), timeout_s=30)
+            spool.post(Posting(*KEY, "p", 1, tuple(part.names), remembered=True), timeout_s=30, begins=True)
         finally:
             done.set()
             thread.join()

@@ -23,7 +23,7 @@ def test_spool_of_a_store_stages_posts_and_discards(tmp_path: Path) -> None:
         part.add(frame([b"a"]))
         other.add(frame([b"b"]))
     spool.discard((KEY, name) for name in other.names)
-    spool.post(Posting(*KEY, "p", 1, tuple(part.names), remembered=False), timeout_s=30)
+    spool.post(Posting(*KEY, "p", 1, tuple(part.names), remembered=False), timeout_s=30, begins=False)
     spool.discard_group("g")
     with timestone.view(tmp_path) as view:
         assert [record.payload for record in view.log(*KEY)] == [b"a"]
