@@ -17,13 +17,13 @@ from timestone.config import Ack, LogConfig, with_settings
 from timestone.errors import LogFailed, StoreClosed
 from timestone.format.topics import TopicDictionary
 from timestone.index import Trailer
+from timestone.kernel import loops
 from timestone.kernel.entries import NO_TOPIC
 from timestone.metrics.log_counts import LogCounts
 from timestone.readable import ReadableLog
 from timestone.reading.named_readers import ReaderStore
 from timestone.reading.segment_list import SegmentList
 from timestone.reading.tail_cache import TailBudget, TailCache, TailRun
-from timestone.reading.wakeups import wake
 from timestone.record import as_bytes, encode_headers, user_headers
 from timestone.recovery.deferred_seals import DeferredSeals
 from timestone.segment import Segment
@@ -53,9 +53,12 @@ class LogOwner(UpkeptStore, ReaderStore, Protocol):
     def note(self, text: str) -> None: ...
 
 
-class Log(ReadableLog):
+class Log(loops.Published, ReadableLog):
     """One partition of a log in an open store. Made by `Store.log`; any thread may call every method."""
 
+    _active_segment: ActiveSegment
+    _end: LogEnd
+    _tail: TailCache
     is_replicated = False
     _segments_type, _end_type, _retention_type = ActiveSegment, LogEnd, Retention
 
@@ -165,6 +168,9 @@ class Log(ReadableLog):
         level `written` the call waits for the disk once `queue_bytes` were written since a flush began.
 
         Raises RecordTooLarge, TopicLimit, InvalidName, StorageFull, LogFailed, StoreClosed, OSError."""
+        offset = self._commit.append_single(payload, topic, headers, flags, ack)
+        if offset is not None:
+            return offset
         if type(payload) is not bytes:
             payload = as_bytes(payload, "payload")
         header_length = 0
@@ -299,7 +305,7 @@ class Log(ReadableLog):
             self._commit.close(StoreClosed(f"log {self.folder.name} is closed"))
         finally:
             self._closed = True
-            wake(self.wakeups.wake_all(self._end_offset))
+            self.wakeups.wake(self.wakeups.wake_all(self._end_offset))
 
     def delete(self, note: Callable[[], None]) -> None:
         """Close the log for good once `note` has returned, which makes the deletion durable; wake all parked readers
@@ -309,7 +315,7 @@ class Log(ReadableLog):
             self._closed = True
             self._start_offset = self._end_offset
             self._history = None
-        wake(self.wakeups.wake_all(self._end_offset))
+        self.wakeups.wake(self.wakeups.wake_all(self._end_offset))
         for segment in segments:
             self._store.open_segments.forget(segment)
         self.compression.close()
@@ -337,22 +343,10 @@ class Log(ReadableLog):
     def written_offset(self) -> int:
         return self._end_offset
 
-    def published(self, run: TailRun, write_batch: WriteBatch, end_offset: int) -> None:
-        """Make records visible, the tail cache first, so that a reader that sees the new end finds them there. Wakes
-        parked readers."""
-        self._tail.add(run)
-        wakeups, growing = self.wakeups, self._active_segment.segment_list.segments[-1]
-        with wakeups.lock:
-            self._end_offset = end_offset
-            growing.count = end_offset - growing.base_offset
-            woken = wakeups.published(run.base_offset, write_batch.topic_ids) if wakeups.parked else ()
-        if woken:
-            wake(woken)
-
     def tail_lost(self) -> None:
         """Drop the tail cache; the newest records are read from the files again."""
         self._tail = TailCache(self._store.tail_budget)
-        wake(self.wakeups.wake_all(self._end_offset))
+        self.wakeups.wake(self.wakeups.wake_all(self._end_offset))
 
     def segment_rolled(self) -> None:
         """Have a rolled segment sealed in the background."""

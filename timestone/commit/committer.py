@@ -41,10 +41,11 @@ class Committer:
 
     def expect_sync(self, log: LogCommit) -> None:
         """Schedule a flush that no caller waits for: after the sync interval, or at once if much is unflushed."""
-        if log in self._deadlines and not log.sync_wanted:
+        if log.is_sync_expected and not log.sync_wanted:
             return
         with self._lock:
             self._deadlines.setdefault(log, time.monotonic() + self._interval_s)
+            log.is_sync_expected = True
             if log.sync_wanted:
                 self._deadlines[log] = 0.0
             self._changed.notify()
@@ -65,6 +66,7 @@ class Committer:
                 writing, self._to_write = self._to_write, {}
                 due = self._due()
                 for log in due:
+                    log.is_sync_expected = False
                     del self._deadlines[log]
                 if self._stopping and not writing and not due:
                     return

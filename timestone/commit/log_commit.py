@@ -17,6 +17,7 @@ from timestone.commit.submission_queue import SubmissionQueue
 from timestone.config import Ack, StoreConfig
 from timestone.errors import LogFailed, StoreClosed
 from timestone.format.topics import TopicDictionary
+from timestone.kernel import loops
 from timestone.kernel.entries import ENTRY_BYTES
 from timestone.metrics.histogram import Histogram
 from timestone.writing.inline_writes import MOST_BYTES
@@ -46,8 +47,12 @@ class SealEvents(Protocol):
         """Called after a segment was sealed."""
 
 
-class LogCommit:
+class LogCommit(loops.PreparedCommit):
     """Appends to one log at the ack level that the caller asks for. Thread-safe."""
+
+    _end: LogEnd
+    _queue: SubmissionQueue
+    _committer: CommitThread
 
     def __init__(
         self,
@@ -69,10 +74,13 @@ class LogCommit:
         self._end = end
         self._active_segment = end.active_segment
         self._topics = topics
-        self._config = config
         self._committer = committer
+        self.is_sync_expected = False  # changed by the committer
         self._events = events
         self._queue = SubmissionQueue(log, config.queue_bytes)
+        self._queue_bytes, self._sync_interval_bytes = config.queue_bytes, config.sync_interval_bytes
+        self._default_level, self._written_level = config.ack, Ack.WRITTEN
+        self._batch_type, self._stored_type = WriteBatch, WriteBatch.stored_type
         self._unsynced: collections.deque[Submission] = collections.deque()
         self._flush_bytes = 0
         """Bytes in the running flush or, between flushes, in the last one."""
@@ -81,16 +89,16 @@ class LogCommit:
 
     def append(self, write_batch: WriteBatch, level: Ack) -> int:
         """Append in the caller's thread and return the first offset, once it is written or synced."""
+        if level is not _SYNCED and (written := self.append_written(write_batch)) is not None:
+            return written
         end = self._end
-        if self._active_segment.unsynced_bytes >= self._config.queue_bytes:
+        if self._active_segment.unsynced_bytes >= self._queue_bytes:
             # The disk is slower than the appends: wait, to bound the bytes held in memory until they are durable.
             self.sync_to(end.end_offset)
         with end.lock:
             if self._queue.queued_bytes:
                 self._write_queued_locked()
-            first = end.write_prepared_locked(write_batch)
-            if first is None:
-                first = end.write_locked(write_batch)
+            first = end.write_locked(write_batch)
         if level is _SYNCED:
             self.sync_to(first + write_batch.count)
         else:
@@ -178,12 +186,12 @@ class LogCommit:
     @property
     def sync_wanted(self) -> bool:
         """A submission waits for a flush, or enough is unsynced."""
-        return bool(self._unsynced) or self._active_segment.unsynced_bytes >= self._config.sync_interval_bytes
+        return bool(self._unsynced) or self._active_segment.unsynced_bytes >= self._sync_interval_bytes
 
     @property
     def sync_overdue(self) -> bool:
         """Return whether so much was written since the last flush began that the next one is overdue."""
-        return self._active_segment.unsynced_bytes >= 2 * self._config.sync_interval_bytes
+        return self._active_segment.unsynced_bytes >= 2 * self._sync_interval_bytes
 
     @property
     def dirty(self) -> bool:

@@ -3,16 +3,15 @@
 import time
 from pathlib import Path
 
+from timestone.kernel import loops
+
 _UPTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Clock:
     """System clock."""
 
-    def now_us(self) -> int:
-        """Return microseconds since 1970; at least 1, because an index entry with timestamp 0 is invalid."""
-        now_us = time.time_ns() // 1000
-        return now_us if now_us > 0 else 1
+    now_us = staticmethod(loops.now_us)
 
     def uptime_us(self) -> int:
         """Return microseconds since an arbitrary moment, by a clock that cannot be set and, where the system has

@@ -91,7 +91,7 @@ class TopicDictionary:
         self._limit_bytes = limit_bytes
         self._fd: int | None = files.open(path, write=writable)
         self._names: list[str | None] = []
-        self._ids = loops.NumberedNames()
+        self.ids = loops.NumberedNames()
         self._name_bytes = 0
         self._lock = threading.Lock()
         self.is_cut = False
@@ -130,7 +130,7 @@ class TopicDictionary:
 
     def find(self, name: str) -> int | None:
         """Return the id of a name; None if it has none."""
-        return self._ids.find(_plain(name))
+        return self.ids.find(_plain(name))
 
     @property
     def lost_count(self) -> int:
@@ -142,36 +142,36 @@ class TopicDictionary:
         InvalidName, or TopicLimit if the number or the bytes of names would exceed the limit."""
         if type(name) is not str:
             name = _plain(name)
-        known = self._ids.find(name)
+        known = self.ids.find(name)
         if known is not None:
             return known
         validate_topic(name)
         with self._lock:
-            known = self._ids.find(name)
+            known = self.ids.find(name)
             if known is not None:
                 return known
             size_bytes = len(name.encode())
             self._check_limits_locked(1, size_bytes)
             self._name_bytes += size_bytes
             self._names.append(name)
-            self._ids.add(name, len(self._names) - 1)
+            self.ids.add(name, len(self._names) - 1)
             return len(self._names) - 1
 
     def add_all(self, names: Sequence[str]) -> npt.NDArray[np.uint32]:
         """Return the ids of many names in order, u32 (n,); see `add`. If one is refused, none is added."""
         wanted = tuple(names)
-        ids = self._ids.find_all(wanted)
+        ids = self.ids.find_all(wanted)
         if ids is None:
             if set(map(type, wanted)) != {str}:
                 wanted = tuple(map(_plain, wanted))
             self._add_missing(wanted)
-            ids = self._ids.find_all(wanted)
+            ids = self.ids.find_all(wanted)
             assert ids is not None  # names are never removed
         return np.frombuffer(ids, dtype=np.uint32)
 
     def _add_missing(self, names: tuple[str, ...]) -> None:
         with self._lock:
-            missing = [name for name in dict.fromkeys(names) if self._ids.find(name) is None]
+            missing = [name for name in dict.fromkeys(names) if self.ids.find(name) is None]
             if not missing:
                 return
             validate_topics(missing)
@@ -181,7 +181,7 @@ class TopicDictionary:
             self._names += missing
             self._name_bytes += size_bytes
             for number, name in enumerate(missing, first):
-                self._ids.add(name, number)
+                self.ids.add(name, number)
 
     def _check_limits_locked(self, count: int, size_bytes: int) -> None:
         """Raise TopicLimit if `count` names of `size_bytes` exceed the limits."""
@@ -264,10 +264,10 @@ class TopicDictionary:
                 mask.names_removed(count)
             del self._names[count:]
             self._name_bytes = sum(len((name or "").encode()) for name in self._names)
-            self._ids = loops.NumberedNames()
+            self.ids = loops.NumberedNames()
             for number, name in enumerate(self._names):
                 if name is not None:
-                    self._ids.add(name, number)
+                    self.ids.add(name, number)
 
     def watch(self, mask: NamesWatcher) -> None:
         """Tell `mask` of removed names while it exists."""
@@ -351,7 +351,7 @@ class TopicDictionary:
         """Add consecutive valid entries of `data` from a position on. Return their end position."""
         while (name := self._decode(data, at, len(self._names))) is not None:
             if name:
-                self._ids.add(name, len(self._names))
+                self.ids.add(name, len(self._names))
             self._names.append(name or None)
             size_bytes = len(name.encode())
             self._name_bytes += size_bytes

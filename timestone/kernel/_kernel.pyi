@@ -2,21 +2,26 @@
 
 from timestone.kernel.open_records import OpenRecords as OpenRecords
 from timestone.kernel.open_records import SegmentRecords as SegmentRecords
+from timestone.kernel.prepared import Budget as Budget
 from timestone.kernel.prepared import Columns as Columns
+from timestone.kernel.prepared import PreparedCommit as PreparedCommit
 from timestone.kernel.prepared import PreparedEnd as PreparedEnd
 from timestone.kernel.prepared import PreparedLog as PreparedLog
 from timestone.kernel.prepared import PreparedSegment as PreparedSegment
 from timestone.kernel.prepared import PreparedTail as PreparedTail
+from timestone.kernel.prepared import Published as Published
 from timestone.kernel.prepared import StoredPieces as StoredPieces
 from timestone.kernel.prepared import StoredRun as StoredRun
 from timestone.kernel.pure import Buffer
 from timestone.kernel.pure import DurationCounts as DurationCounts
+from timestone.kernel.pure import Lock as Lock
 from timestone.kernel.pure import NumberedNames as NumberedNames
 from timestone.kernel.pure import drop_spare as drop_spare
 from timestone.kernel.pure import entry_crcs as entry_crcs
 from timestone.kernel.pure import fill_entries as fill_entries
 from timestone.kernel.pure import fitting as fitting
 from timestone.kernel.pure import gathered as gathered
+from timestone.kernel.pure import now_us as now_us
 from timestone.kernel.pure import proven_count as proven_count
 from timestone.kernel.pure import pwritev as pwritev
 from timestone.kernel.pure import valid_count as valid_count

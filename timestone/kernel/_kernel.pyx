@@ -12,14 +12,20 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_FromStringA
 from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from cpython.object cimport PyObject, PyObject_Hash
+from cpython.pythread cimport (
+    NOWAIT_LOCK, PyThread_acquire_lock, PyThread_allocate_lock, PyThread_free_lock, PyThread_release_lock,
+    PyThread_type_lock,
+)
 from cpython.ref cimport Py_INCREF, Py_XDECREF
 from libc.errno cimport EINTR, errno
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
+from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
 
 from collections import deque
+from time import perf_counter
 
-from timestone.kernel.entries import HEADER_BYTES
+from timestone.kernel.entries import HEADER_BYTES, NO_TOPIC
 from timestone.record import FLAG_REMOVED, Record
 
 cdef extern from "_crc32c.h" nogil:
@@ -49,6 +55,16 @@ cdef extern from *:
         return ((PyTypeObject *)kind)->tp_alloc((PyTypeObject *)kind, size);
     }
 
+    /* An instance that the garbage collector does not look at, though its class is one of Python: it holds bytes and
+       integers, and stays for long. */
+    static inline PyObject *new_object(PyObject *kind, PyObject *arguments) {
+        PyObject *made = ((PyTypeObject *)kind)->tp_new((PyTypeObject *)kind, arguments, NULL);
+        if (made != NULL && PyObject_IS_GC(made)) {
+            PyObject_GC_UnTrack(made);
+        }
+        return made;
+    }
+
     _Py_COMP_DIAG_PUSH
     _Py_COMP_DIAG_IGNORE_DEPR_DECLS /* the cached hash has to be reset; the field is deprecated */
     static inline void reset_block(PyObject *block, Py_ssize_t size) {
@@ -60,7 +76,13 @@ cdef extern from *:
     """
     void prefetch(const void *address) nogil
     object new_of(object kind, Py_ssize_t size)
+    object new_object(object kind, object arguments)
     void reset_block(object block, Py_ssize_t size)
+
+cdef extern from "pythread.h" nogil:
+    ctypedef enum PyLockStatus:
+        PY_LOCK_INTR
+    PyLockStatus PyThread_acquire_lock_timed(PyThread_type_lock lock, long long microseconds, int interruptible)
 
 cdef extern from "Python.h" nogil:
     ctypedef struct PyTupleObject:
@@ -74,7 +96,7 @@ cdef extern from "Python.h" nogil:
     char *bytes_in "PyBytes_AS_STRING"(PyObject *piece)
     Py_ssize_t size_of "PyBytes_GET_SIZE"(PyObject *piece)
 
-INTERFACE = 12  # see timestone/kernel/loops.py
+INTERFACE = 13  # see timestone/kernel/loops.py
 CRC32C_BY_INSTRUCTION = bool(crc32c_start())
 
 cdef extern from "Python.h":
@@ -724,6 +746,9 @@ cdef class DurationCounts:
     cdef readonly int64_t sum_ns
 
     def observe(self, int64_t duration_ns, int64_t count=1):
+        self.note(duration_ns, count)
+
+    cdef void note(self, int64_t duration_ns, int64_t count) noexcept:
         cdef uint64_t left = <uint64_t>(duration_ns - 1) // 1000 if duration_ns > 0 else 0
         cdef int bits = 0
         while left and bits < BUCKETS - 1:
@@ -741,6 +766,65 @@ cdef class DurationCounts:
     @property
     def counts(self):
         return [self.buckets[bits] for bits in range(BUCKETS)]
+
+
+cdef class Lock:
+    """See the Python version in `timestone.kernel.pure`."""
+
+    cdef PyThread_type_lock lock
+    cdef bint held
+
+    def __cinit__(self):
+        self.lock = PyThread_allocate_lock()
+        if self.lock == NULL:
+            raise MemoryError("no memory for a lock")
+
+    def __dealloc__(self):
+        if self.lock != NULL:
+            PyThread_free_lock(self.lock)
+
+    cdef int take(self) except -1:
+        if not PyThread_acquire_lock(self.lock, NOWAIT_LOCK):
+            self.wait()
+        self.held = True
+        return 0
+
+    cdef int wait(self) except -1:
+        cdef PyLockStatus status = PY_LOCK_INTR
+        while status == PY_LOCK_INTR:
+            with nogil:
+                status = PyThread_acquire_lock_timed(self.lock, -1, 1)
+            if status == PY_LOCK_INTR:
+                PyErr_CheckSignals()
+        return 0
+
+    cdef int give(self) except -1:
+        if not self.held:
+            raise RuntimeError("release unlocked lock")
+        self.held = False
+        PyThread_release_lock(self.lock)
+        return 0
+
+    def acquire(self, bint blocking=True):
+        if blocking:
+            self.take()
+        elif not PyThread_acquire_lock(self.lock, NOWAIT_LOCK):
+            return False
+        self.held = True
+        return True
+
+    def release(self):
+        self.give()
+
+    def locked(self):
+        return self.held
+
+    def __enter__(self):
+        self.take()
+        return True
+
+    def __exit__(self, *error):
+        self.give()
 
 
 cdef inline void put(object record, Py_ssize_t place, object field):
@@ -778,6 +862,9 @@ cdef class StoredRun:
 
     @property
     def cost_bytes(self):
+        return self.cost()
+
+    cdef int64_t cost(self):
         cdef Py_ssize_t pieces_bytes = PIECE_COST_BYTES * PyTuple_GET_SIZE(self.stored.pieces)
         return PyBytes_GET_SIZE(self.entries) + self.stored.size_bytes + pieces_bytes + RUN_COST_BYTES
 
@@ -794,30 +881,35 @@ cdef class Columns:
 
     @classmethod
     def single(cls, bytes payload not None, int64_t topic_id, int64_t flags=0, int64_t header_length=0):
-        cdef uint64_t size_bytes = <uint64_t>PyBytes_GET_SIZE(payload)
         if not (
             0 <= topic_id <= <int64_t>U32_MAX and 0 <= flags <= <int64_t>U16_MAX
-            and 0 <= header_length <= <int64_t>U16_MAX and size_bytes <= U32_MAX
+            and 0 <= header_length <= <int64_t>U16_MAX and PyBytes_GET_SIZE(payload) <= <int64_t>U32_MAX
         ):
             raise OverflowError(
-                f"topic id {topic_id}, flags {flags:#x}, header block of {header_length} or payload of {size_bytes} bytes "
-                "out of range"
+                f"topic id {topic_id}, flags {flags:#x}, header block of {header_length} or payload of "
+                f"{PyBytes_GET_SIZE(payload)} bytes out of range"
             )
         if flags & REMOVED:
             raise ValueError("a record cannot be appended as removed")
-        cdef Columns one = Columns.__new__(cls)
-        cdef StoredPieces stored = StoredPieces.__new__(cls.stored_type)
-        stored.pieces, stored.size_bytes = (payload,), <int64_t>size_bytes
-        one.count, one.size_bytes, one.stored = 1, stored.size_bytes, stored
-        one.lengths = PyBytes_FromStringAndSize(<char *>&size_bytes, 4)  # little-endian, as entries are
-        one.topic_ids, one.flags, one.header_lengths, one.crcs = topic_id, flags, header_length, b""
-        return one
+        return single_of(cls, cls.stored_type, payload, topic_id, flags, header_length)
+
+
+cdef Columns single_of(kind, stored_kind, bytes payload, topic_id, flags, header_length):
+    cdef Columns one = <Columns?>new_object(kind, ())
+    cdef StoredPieces stored = <StoredPieces?>new_object(stored_kind, ())
+    cdef uint64_t size_bytes = <uint64_t>PyBytes_GET_SIZE(payload)
+    stored.pieces, stored.size_bytes = (payload,), <int64_t>size_bytes
+    one.count, one.size_bytes, one.stored = 1, stored.size_bytes, stored
+    one.lengths = PyBytes_FromStringAndSize(<char *>&size_bytes, 4)  # little-endian, as entries are
+    one.topic_ids, one.flags, one.header_lengths, one.crcs = topic_id, flags, header_length, b""
+    return one
 
 
 cdef bytes filled_single(Columns one, PreparedSegment segment, int64_t timestamp_us, Target *target):
     """Same as `filled` for a single small record, as `Columns.single` makes it; None for others."""
     if (
-        one.count != 1 or one.size_bytes >= LONG_WRITE_BYTES or segment.size_bytes + one.size_bytes > <int64_t>U32_MAX
+        one.count != 1 or one.size_bytes >= LONG_WRITE_BYTES or segment.count > <int64_t>U32_MAX
+        or segment.size_bytes + one.size_bytes > <int64_t>U32_MAX
         or type(one.topic_ids) is not int or type(one.flags) is not int or type(one.header_lengths) is not int
         or PyTuple_GET_SIZE(one.stored.pieces) != 1
     ):
@@ -835,7 +927,7 @@ cdef bytes filled_single(Columns one, PreparedSegment segment, int64_t timestamp
     entry.timestamp_us = timestamp_us
     entry.marks = topic | headers << 32 | flags << 48
     entry.crcs = crc32c_of(<const uint8_t *>bytes_in(piece), size)
-    entry.crcs |= <uint64_t>crc_of_entry(&entry, segment._salt_crc, last_ordinal_fits(1, segment.count)) << 32
+    entry.crcs |= <uint64_t>crc_of_entry(&entry, segment._salt_crc, <uint32_t>segment.count) << 32
     cdef bytes entries = PyBytes_FromStringAndSize(<char *>&entry, ENTRY_BYTES)
     target.whole = written(
         target, &piece, 1, segment.size_bytes, size, <const uint8_t *>PyBytes_AS_STRING(entries), 1
@@ -886,7 +978,7 @@ cdef class PreparedLog:
     """See the Python version in `timestone.kernel.prepared`."""
 
     cdef public int64_t next_offset, unsynced_bytes, change_count
-    cdef public int64_t _last_timestamp_us, _segment_bytes, _segment_entries, _roll_age_us
+    cdef public int64_t _last_timestamp_us, _segment_bytes, _segment_entries, _roll_age_us, _record_bytes
     cdef public PreparedSegment _writer
     cdef public object _unsynced_runs, _now_us, _run_type
 
@@ -912,7 +1004,7 @@ cdef class PreparedLog:
             return self._half_written(write_batch, error)
         if entries is None:
             return None
-        cdef StoredRun run = StoredRun.__new__(self._run_type)
+        cdef StoredRun run = <StoredRun?>new_object(self._run_type, ())
         run.base_offset, run.end_offset, run.position = self.next_offset, self.next_offset + count, position
         run.entries, run.stored = entries, write_batch.stored
         self.next_offset += count
@@ -922,6 +1014,17 @@ cdef class PreparedLog:
         return run
 
 
+cdef class Budget:
+    """See the Python version in `timestone.kernel.prepared`."""
+
+    cdef public int64_t limit_bytes, used_bytes
+    cdef public object order
+    cdef readonly Lock lock
+
+    def __cinit__(self):
+        self.lock = Lock()
+
+
 cdef class PreparedTail:
     """See the Python version in `timestone.kernel.prepared`."""
 
@@ -929,20 +1032,40 @@ cdef class PreparedTail:
     cdef public Py_ssize_t _dropped
     cdef public StoredRun _newest
     cdef public uint64_t first_offset
-    cdef public object _budget
+    cdef public Budget _budget
 
     def add(self, StoredRun run not None):
-        budget = self._budget
-        with budget.lock:
+        self.keep(run)
+
+    cdef object keep(self, StoredRun run):
+        cdef Budget budget = self._budget
+        budget.lock.take()
+        try:
             if self._dropped == len(self._runs):
                 self.first_offset = run.base_offset
             self._runs.append(run)
             self._ends.append(run.end_offset)
             self._newest = run
             budget.order.append(self)
-            budget.used_bytes = used_bytes = <int64_t>budget.used_bytes + <int64_t>run.cost_bytes
-            if used_bytes > budget.limit_bytes:
+            budget.used_bytes += run.cost()
+            if budget.used_bytes > budget.limit_bytes:
                 budget.make_room_locked()
+        finally:
+            budget.lock.give()
+
+
+def now_us():
+    cdef timespec now
+    clock_gettime(CLOCK_REALTIME, &now)
+    return max(1, <int64_t>now.tv_sec * 1_000_000 + now.tv_nsec // 1000)
+
+
+cdef double seconds_of(now_s) except? -1:
+    cdef timespec now
+    if now_s is not perf_counter:
+        return now_s()
+    clock_gettime(CLOCK_MONOTONIC, &now)  # as `time.perf_counter` reads it, without a float
+    return <double>now.tv_sec + <double>now.tv_nsec * 1e-9
 
 
 cdef class PreparedEnd:
@@ -953,9 +1076,19 @@ cdef class PreparedEnd:
     cdef public int64_t written_bytes, _unchecked_bytes
     cdef public double _check_bytes
     cdef public list _topic_names
+    cdef readonly Lock lock
     cdef public object closed, failure, topics, inline_writes, _events
 
+    def __cinit__(self):
+        self.lock = Lock()
+
+    def renew_lock(self):
+        self.lock = Lock()
+
     def write_prepared_locked(self, Columns write_batch not None, *, bint inline=False):
+        return self.write_prepared(write_batch, inline)
+
+    cdef object write_prepared(self, Columns write_batch, bint inline):
         cdef PreparedLog log = self.active_segment
         cdef int64_t size_bytes = write_batch.size_bytes, change_count = log.change_count
         if (
@@ -969,7 +1102,7 @@ cdef class PreparedEnd:
         if write_batch.count == 0:
             return self._events.written_offset
         now_s = self.inline_writes.now_s
-        cdef double began_s = now_s(), ended_s
+        cdef double began_s = seconds_of(now_s), ended_s
         cdef StoredRun run
         try:
             run = log.prepared(write_batch)
@@ -982,13 +1115,75 @@ cdef class PreparedEnd:
         finally:
             if log.change_count != change_count:
                 self._segment_changed()
-            ended_s = now_s()
+            ended_s = seconds_of(now_s)
             if inline and ended_s - began_s > <double>self.inline_writes.slow_s:
                 self.inline_writes.was_slow(began_s, ended_s)
         self._unchecked_bytes += size_bytes
-        self.writes.observe(<int64_t>((ended_s - began_s) * 1e9))
+        self.writes.note(<int64_t>((ended_s - began_s) * 1e9), 1)
         self.written_bytes += size_bytes
         return run.base_offset
+
+
+cdef class PreparedCommit:
+    """See the Python version in `timestone.kernel.prepared`."""
+
+    cdef public PreparedEnd _end
+    cdef public object _queue, _committer, _default_level, _written_level, _batch_type, _stored_type
+    cdef public int64_t _queue_bytes, _sync_interval_bytes
+    cdef public bint is_sync_expected
+
+    def append_single(self, payload, topic, headers, flags, level):
+        cdef PreparedEnd end = self._end
+        if level is None:
+            level = self._default_level
+        if (
+            type(payload) is not bytes or PyBytes_GET_SIZE(payload) > end.active_segment._record_bytes
+            or headers or flags or not (level is self._written_level or (type(level) is str and <str>level == "written"))
+            or end.closed is not None or (topic is not None and type(topic) is not str)
+        ):
+            return None
+        topic_id = NO_TOPIC if topic is None else (<NumberedNames?>end.topics.ids).find(topic)
+        if topic_id is None:
+            return None
+        return self.written(single_of(self._batch_type, self._stored_type, payload, topic_id, 0, 0))
+
+    def append_written(self, Columns write_batch not None):
+        return self.written(write_batch)
+
+    cdef object written(self, Columns write_batch):
+        cdef PreparedEnd end = self._end
+        if end.active_segment.unsynced_bytes >= self._queue_bytes:
+            return None
+        cdef Lock lock = end.lock
+        lock.take()
+        try:
+            first = None if self._queue.queued_bytes else end.write_prepared(write_batch, False)
+        finally:
+            lock.give()
+        if first is not None and not (
+            self.is_sync_expected and end.active_segment.unsynced_bytes < self._sync_interval_bytes
+        ):
+            self._committer.expect_sync(self)
+        return first
+
+
+cdef class Published:
+    """See the Python version in `timestone.kernel.prepared`."""
+
+    def published(self, StoredRun run not None, Columns write_batch not None, int64_t end_offset):
+        (<PreparedTail?>self._tail).keep(run)
+        wakeups, segments = self.wakeups, self._active_segment.segment_list.segments
+        growing = segments[len(segments) - 1]
+        cdef Lock lock = wakeups.lock
+        lock.take()
+        try:
+            self._end_offset = end_offset
+            growing.count = end_offset - <int64_t>growing.base_offset
+            woken = wakeups.published(run.base_offset, write_batch.topic_ids) if wakeups.parked else None
+        finally:
+            lock.give()
+        if woken:
+            wakeups.wake(woken)
 
 
 cdef class SegmentRecords:

@@ -13,14 +13,18 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 __all__ = [
+    "Budget",
     "Columns",
     "DurationCounts",
+    "Lock",
     "NumberedNames",
     "OpenRecords",
+    "PreparedCommit",
     "PreparedEnd",
     "PreparedLog",
     "PreparedSegment",
     "PreparedTail",
+    "Published",
     "SegmentRecords",
     "StoredPieces",
     "StoredRun",
@@ -30,13 +34,14 @@ __all__ = [
     "fill_entries",
     "fitting",
     "gathered",
+    "now_us",
     "proven_count",
     "pwritev",
     "valid_count",
     "write_records",
 ]
 
-INTERFACE = 12
+INTERFACE = 13
 """Incremented with every change of a signature or result, so that a stale build is not used with newer sources."""
 
 PURE_WANTED = os.environ.get("TIMESTONE_PURE", "").lower() not in ("", "0", "no", "false")
@@ -80,22 +85,27 @@ if TYPE_CHECKING or _native is None:
     from timestone.kernel.crc import crc32c
     from timestone.kernel.open_records import OpenRecords, SegmentRecords
     from timestone.kernel.prepared import (
+        Budget,
         Columns,
+        PreparedCommit,
         PreparedEnd,
         PreparedLog,
         PreparedSegment,
         PreparedTail,
+        Published,
         StoredPieces,
         StoredRun,
     )
     from timestone.kernel.pure import (
         DurationCounts,
+        Lock,
         NumberedNames,
         drop_spare,
         entry_crcs,
         fill_entries,
         fitting,
         gathered,
+        now_us,
         proven_count,
         pwritev,
         valid_count,

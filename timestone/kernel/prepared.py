@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from timestone.kernel.entries import ENTRY_BYTES, HEADER_BYTES
-from timestone.kernel.pure import DurationCounts, write_records
+from timestone.kernel.pure import DurationCounts, Lock, write_records
 from timestone.record import FLAG_REMOVED
 
 RUN_COST_BYTES = 300
@@ -168,6 +168,7 @@ class PreparedLog:
     _segment_bytes: int
     _segment_entries: int
     _roll_age_us: int
+    _record_bytes: int
     _unsynced_runs: "deque[Any]"
     _now_us: Callable[[], int]
     _run_type: type[Any]
@@ -205,6 +206,21 @@ class PreparedLog:
     def _half_written(self, write_batch: Any, error: Exception) -> Any:
         """Write a batch after an error of its segment, elsewhere, or raise the error."""
         raise NotImplementedError
+
+
+class Budget:
+    """Memory of the newest records of all logs of a store."""
+
+    limit_bytes: int
+    used_bytes: int
+    order: Any
+    lock: Lock
+    """Guards all tails of the store: taking one lock takes half as long as taking two."""
+
+    def __new__(cls, *_: Any) -> Self:
+        one = super().__new__(cls)
+        one.lock = Lock()
+        return one
 
 
 class PreparedTail:
@@ -247,6 +263,8 @@ class PreparedEnd:
     failure: Any
     """Why the log takes no more appends, or None."""
     inline_writes: Any
+    lock: Lock
+    """One writer at a time."""
     writes: DurationCounts
     written_bytes: int
     """Bytes of the records written since the log was opened."""
@@ -254,6 +272,15 @@ class PreparedEnd:
     """Bytes written since free space was checked."""
     _check_bytes: float
     _events: Any
+
+    def __new__(cls, *_: Any, **__: Any) -> Self:
+        one = super().__new__(cls)
+        one.lock = Lock()
+        return one
+
+    def renew_lock(self) -> None:
+        """Replace the lock in a forked child, where a missing thread may hold it."""
+        self.lock = Lock()
 
     def write_prepared_locked(self, write_batch: Any, *, inline: bool = False) -> int | None:
         """Write and publish a batch and return its first offset, if that takes two writes to prepared files; return
@@ -297,3 +324,64 @@ class PreparedEnd:
     def _segment_changed(self) -> None:
         """Report that a segment began or was rolled."""
         raise NotImplementedError
+
+
+class Published:
+    """Records of a log that readers see."""
+
+    _tail: Any
+    """A `PreparedTail`."""
+    _end_offset: int
+    _active_segment: Any
+    wakeups: Any
+
+    def published(self, run: Any, write_batch: Any, end_offset: int) -> None:
+        """Make records visible, the tail cache first, so that a reader that sees the new end finds them there. Wakes
+        parked readers."""
+        self._tail.add(run)
+        wakeups, growing = self.wakeups, self._active_segment.segment_list.segments[-1]
+        with wakeups.lock:
+            self._end_offset = end_offset
+            growing.count = end_offset - growing.base_offset
+            woken = wakeups.published(run.base_offset, write_batch.topic_ids) if wakeups.parked else ()
+        if woken:
+            wakeups.wake(woken)
+
+
+class PreparedCommit:
+    """Appends at level `written` that need neither the queue nor a flush."""
+
+    _end: Any
+    """A `PreparedEnd`."""
+    _queue: Any
+    _committer: Any
+    _queue_bytes: int
+    _sync_interval_bytes: int
+    _default_level: Any
+    _written_level: Any
+    _batch_type: type[Any]
+    """Subclass of `Columns`."""
+    _stored_type: type[Any]
+    """Its `stored_type`."""
+    is_sync_expected: bool
+    """Whether the committer has scheduled a flush."""
+
+    def append_single(self, payload: Any, topic: Any, headers: Any, flags: Any, level: Any) -> int | None:
+        """Append a record without headers, of a known topic, at level `written` in a fraction of the time, and return
+        its offset. Return None with nothing changed if it is another one, or needs more than two writes to prepared
+        files; always here."""
+        return None
+
+    def append_written(self, write_batch: Any) -> int | None:
+        """Append a batch at level `written` and return its first offset; None with nothing changed if submissions
+        precede it, the disk is behind, or the files are not prepared."""
+        end = self._end
+        if end.active_segment.unsynced_bytes >= self._queue_bytes:
+            return None
+        with end.lock:
+            first = None if self._queue.queued_bytes else end.write_prepared_locked(write_batch)
+        if first is not None and not (
+            self.is_sync_expected and end.active_segment.unsynced_bytes < self._sync_interval_bytes
+        ):
+            self._committer.expect_sync(self)
+        return None if first is None else int(first)

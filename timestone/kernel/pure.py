@@ -13,6 +13,8 @@ import collections
 import operator
 import os
 import struct
+import threading
+import time
 from array import array
 from collections.abc import Iterator
 from mmap import mmap
@@ -37,6 +39,9 @@ _U32 = struct.Struct("<I")
 DURATION_BUCKETS = 29
 """Up to 2^27 µs, and one for all longer durations."""
 _PIECES_MOST = 1024  # UIO_MAXIOV of Linux
+Lock = threading.Lock
+"""Lock of which `acquire`, without a timeout, `release`, `locked` and `with` are used. The compiled one takes and gives
+it in a tenth of the time."""
 
 
 def gathered(
@@ -51,6 +56,11 @@ def gathered(
     if len(payloads) > 1 and size_bytes < apart_bytes * len(payloads):
         return (b"".join(payloads),), lengths, size_bytes, array("I", map(crc32c, payloads)).tobytes()
     return tuple(payloads), lengths, size_bytes, b""
+
+
+def now_us() -> int:
+    """Return microseconds since 1970; at least 1, because an index entry with timestamp 0 is invalid."""
+    return max(1, time.time_ns() // 1000)
 
 
 def drop_spare() -> int:

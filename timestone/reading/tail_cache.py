@@ -5,7 +5,6 @@ which were written first, so eviction is never an error."""
 
 import bisect
 import struct
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -13,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from timestone.kernel.entries import ENTRY, ENTRY_BYTES, Entries
-from timestone.kernel.loops import PreparedTail, StoredRun
+from timestone.kernel.loops import Budget, PreparedTail, StoredRun
 from timestone.reading.batch import Columns
 from timestone.reading.stored_bytes import StoredBytes
 from timestone.record import Record
@@ -86,7 +85,7 @@ class TailRun(StoredRun):
 _NOTHING = TailRun(0, 0, b"", StoredBytes((b"",), 0), 0)
 
 
-class TailBudget:
+class TailBudget(Budget):
     """Memory budget shared by the tails of a store."""
 
     def __init__(self, limit_bytes: int) -> None:
@@ -94,8 +93,6 @@ class TailBudget:
         self.used_bytes = 0
         self.order: deque[TailCache] = deque()
         """Tail of each run, oldest first."""
-        self.lock = threading.Lock()
-        """Guards all tails of the store: taking one lock takes half as long as taking two."""
 
     def lend(self, more_bytes: int) -> None:
         """Account for other memory of the store; negative to release it."""

@@ -8,7 +8,6 @@ A reader taken out of the parked set must be called: `published` returns the cal
 it holds no lock."""
 
 import logging
-import threading
 from collections.abc import Collection, Iterable
 from typing import Protocol
 
@@ -17,6 +16,7 @@ import numpy.typing as npt
 
 from timestone.filters import FilterTree, is_wildcard
 from timestone.format.topics import TopicDictionary
+from timestone.kernel import loops
 
 _LOGGER = logging.getLogger("timestone")
 
@@ -43,7 +43,7 @@ class Wakeups:
     """Registered waiters of one log. All methods may be called by any thread."""
 
     def __init__(self, topics: TopicDictionary) -> None:
-        self.lock = threading.Lock()
+        self.lock = loops.Lock()
         """Guards the published end of the log together with the parked set, so no append slips between."""
         self._topics = topics
         self._interests: dict[Waiter, _Interest] = {}
@@ -135,6 +135,16 @@ class Wakeups:
             self._parked_for_all.clear()
         return woken
 
+    @staticmethod
+    def wake(woken: Iterable[tuple[Waiter, int]]) -> None:
+        """Make the calls that the other methods have returned. An error of one reader's callback is logged: the append
+        has happened, and the other readers wait."""
+        for waiter, first_offset in woken:
+            try:
+                waiter.wake(first_offset)
+            except Exception:
+                _LOGGER.exception("a reader could not be woken")
+
     def _now_wanting(self, topic_id: int) -> tuple[_Interest, ...]:
         name = self._topics.name(topic_id)
         wanting = tuple(dict.fromkeys(self._tree.matches(name))) if name is not None else ()
@@ -163,16 +173,6 @@ class Wakeups:
             known = self._topics.find(topic_filter)
             if known is not None:
                 self._wanting.pop(known, None)
-
-
-def wake(woken: Iterable[tuple[Waiter, int]]) -> None:
-    """Make the calls that `Wakeups` has returned. An error of one reader's callback is logged: the append has happened,
-    and the other readers wait."""
-    for waiter, first_offset in woken:
-        try:
-            waiter.wake(first_offset)
-        except Exception:
-            _LOGGER.exception("a reader could not be woken")
 
 
 def _first_places(topic_ids: npt.NDArray[np.unsignedinteger]) -> list[tuple[int, int]]:

@@ -16,7 +16,6 @@ from timestone.errors import CorruptRecord, NotLeader, OffsetOutOfRange
 from timestone.kernel.entries import Entries
 from timestone.log import Log
 from timestone.reading.tail_cache import TailRun, fitting_count, joined_columns
-from timestone.reading.wakeups import wake
 from timestone.record import Record
 from timestone.replication.names_used import names_in, names_of
 from timestone.replication.replica_batch import ReplicaBatch
@@ -267,7 +266,7 @@ class ReplicatedLog(Log):
             shown = []
             while self._waiting and self._waiting[0][0] <= offset:
                 shown.append(heapq.heappop(self._waiting)[2])
-        wake(self.wakeups.wake_all(before))
+        self.wakeups.wake(self.wakeups.wake_all(before))
         for submission in shown:
             submission.resolve()
         try:

@@ -136,7 +136,7 @@ class ActiveSegment(PreparedLog):
     def configure(self, config: LogConfig) -> None:
         """Set other limits of segments, from the next append on."""
         self._segment_bytes, self._segment_entries = config.segment_bytes, config.segment_entries
-        self._roll_age_us = config.roll_age_ms * 1000
+        self._roll_age_us, self._record_bytes = config.roll_age_ms * 1000, config.record_bytes
 
     @property
     def rolled_count(self) -> int:

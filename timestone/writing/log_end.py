@@ -3,7 +3,6 @@ write lock, the state after a failure, and free space. Waiting for appends, and 
 `timestone.commit`."""
 
 import math
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -79,8 +78,6 @@ class LogEnd(loops.PreparedEnd):
         self.active_segment = active_segment
         self.topics = topics
         self._topic_names = topics.by_id
-        self.lock = threading.Lock()
-        """One writer at a time."""
         self.failure = None
         self._events = events
         self._files = files
@@ -119,7 +116,7 @@ class LogEnd(loops.PreparedEnd):
     def abandon(self, closed: StoreClosed) -> None:
         """Refuse every call from now on, in a forked child. A thread that the child does not have may hold the lock."""
         self.closed = closed
-        self.lock = threading.Lock()
+        self.renew_lock()
 
     def close_locked(self, closed: StoreClosed) -> None:
         """Take no more appends, and roll the active segment unless it stays unsealed for the next process."""
