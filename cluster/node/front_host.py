@@ -103,7 +103,8 @@ class FrontHost:
         if self._left_s:  # in vain
             self._left_s, self._stay_s = 0.0, now_s() + _STAY_S
         if self._relays is not None:
-            self._relays.close()  # who arrives now waits at the door
+            self._relays.shut()  # who arrives now waits for the front
+            self._relays.look()
         self._state = StateLog(log, self._documents)
         self._serving = asyncio.get_running_loop().create_task(self._serve(self._state))
 
@@ -182,7 +183,7 @@ class FrontHost:
             await asyncio.sleep(0.02)
         relays, self._relays = self._relays, None
         if relays is not None:
-            relays.close()
+            relays.end()
         self._front.close_doors()
 
     def status(self) -> dict[str, Any]:

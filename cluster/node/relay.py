@@ -75,13 +75,14 @@ class Relays:
                 return
             self._servers.append(server)
 
-    def close(self) -> None:
-        """Accept none any more, and end those there are: this node serves them itself, or stops."""
+    def end(self) -> None:
+        """Accept none any more, and end those there are: this node stops."""
         self.shut()
-        self.look()
+        for client in list(self.clients):
+            client.end()
 
     def shut(self) -> None:
-        """Accept none any more."""
+        """Accept none any more: the front of this node does. Clients that wait are passed on to it."""
         self._wants_open = False
         for server in self._servers:
             server.close()
@@ -89,14 +90,12 @@ class Relays:
 
     def look(self) -> None:
         """End the clients of a node that leads no more: it may be suspended, and would keep them."""
-        place = self.place() if self._wants_open else None
+        place = self.place()
         for client in list(self.clients):
             known = client.place
-            if not self._wants_open or (
-                known is not None
-                and place is not None
-                and (known.node, known.generation) != (place.node, place.generation)
-            ):
+            if known is None or place is None:
+                continue
+            if (known.node, known.generation) != (place.node, place.generation):
                 client.end()
 
     @property

@@ -67,7 +67,7 @@ def relayed(check: Callable[[Leader, Relays, int], Awaitable[None]], *, count_li
             await relays.open()
             async with asyncio.timeout(30):
                 await check(leader, relays, port)
-            relays.close()
+            relays.end()
             await leader.listener.stop()
 
     asyncio.run(run())
@@ -109,6 +109,23 @@ def test_client_waits_when_no_node_serves_it_and_is_served_by_the_next_one() -> 
         leader.is_serving = True
         assert await reader.readexactly(7) == b"patient"
         writer.close()
+
+    relayed(check)
+
+
+def test_client_that_waits_is_served_when_its_own_node_leads() -> None:
+    async def check(leader: Leader, relays: Relays, port: int) -> None:
+        place, leader.place = leader.place, None
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"patient")
+        while not relays.clients:
+            await asyncio.sleep(0.01)
+        leader.place = place
+        relays.shut()
+        relays.look()
+        assert await reader.readexactly(7) == b"patient"
+        relays.end()
+        assert await said(reader) == b""
 
     relayed(check)
 
