@@ -36,11 +36,6 @@ def filled(store: Store) -> Log:
     return log
 
 
-@pytest.mark.benchmark(group="append")
-def test_append(benchmark: BenchmarkFixture, log: Log) -> None:
-    benchmark(log.append, b"x" * RECORD_BYTES, topic="devices/1/state", ack="written")
-
-
 @pytest.mark.parametrize("count", [1, 64, 1024])
 @pytest.mark.benchmark(group="append")
 def test_append_many(benchmark: BenchmarkFixture, log: Log, count: int) -> None:
