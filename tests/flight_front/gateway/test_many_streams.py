@@ -30,10 +30,12 @@ from tests.support.waiting import TIMEOUT_S, wait_for
 
 REFUSED = (fl.FlightError, pa.ArrowException)
 _COUNT = 1000
+_LIMIT_S = 4 * TIMEOUT_S
+"""A thousand calls take a third of the usual limit with nothing else on two processors."""
 _KIB_EACH, _THREADS_MORE = 64, 8
 _STOPPED, _STOPPED_MIB = 10, 12
 """Readers that stop, and what each may take: two batches, and what gRPC has on its way. The log is larger."""
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(5 * _LIMIT_S)]
 
 
 @contextmanager
@@ -67,11 +69,11 @@ def publish(device: RawClient, count: int = 100) -> None:
 def test_idle_followers_cost_the_gateway_little_memory_and_no_thread(tmp_path: Path) -> None:
     with crowded(tmp_path) as (server, client, device):
         asked = ticket(log="t", follow=True, columns=["value"])
-        readers = [client.do_get(asked, options()) for _ in range(100)]
-        wait_for(lambda: server.calls.open_count == 100)
+        readers = [client.do_get(asked, options(timeout_s=_LIMIT_S)) for _ in range(100)]
+        wait_for(lambda: server.calls.open_count == 100, _LIMIT_S)
         memory, threads = size_of(server)
-        readers += [client.do_get(asked, options()) for _ in range(_COUNT)]
-        wait_for(lambda: server.calls.open_count == 100 + _COUNT)
+        readers += [client.do_get(asked, options(timeout_s=_LIMIT_S)) for _ in range(_COUNT)]
+        wait_for(lambda: server.calls.open_count == 100 + _COUNT, _LIMIT_S)
         more_memory, more_threads = size_of(server)
         assert more_memory - memory < _COUNT * _KIB_EACH
         assert more_threads - threads <= _THREADS_MORE
@@ -82,20 +84,20 @@ def test_idle_followers_cost_the_gateway_little_memory_and_no_thread(tmp_path: P
                 found.append(reader.read_chunk().data)
             assert values_of(pa.Table.from_batches(found)) == [b"%d" % number for number in range(100)]
             reader.cancel()
-        wait_for(lambda: server.calls.open_count == 0)
+        wait_for(lambda: server.calls.open_count == 0, _LIMIT_S)
 
 
 def test_silent_puts_are_ended_and_leave_nothing_in_the_gateway(tmp_path: Path) -> None:
     with crowded(tmp_path, put_idle_ms=3000) as (server, client, device):
         memory, threads = size_of(server)
-        silent = [client.do_put(command(log="t"), VALUES, options()) for _ in range(_COUNT)]
+        silent = [client.do_put(command(log="t"), VALUES, options(timeout_s=_LIMIT_S)) for _ in range(_COUNT)]
         publish(device)
         assert put(client, command(log="t"), batch([b"x"]))[0]["first"] == 100
-        wait_for(lambda: server.calls.counts.idle_ended == _COUNT)
+        wait_for(lambda: server.calls.counts.idle_ended == _COUNT, _LIMIT_S)
         for writer, _ in silent:
             with pytest.raises(REFUSED, match="put_idle_ms"):
                 writer.close()
-        wait_for(lambda: server.calls.open_count == 0)
+        wait_for(lambda: server.calls.open_count == 0, _LIMIT_S)
         more_memory, more_threads = size_of(server)
         assert more_memory - memory < _COUNT * _KIB_EACH
         assert more_threads - threads <= _THREADS_MORE
@@ -132,9 +134,9 @@ def test_readers_that_stop_take_a_few_batches_of_memory_each_and_continue(tmp_pa
         log = server.store.log("large")
         for _ in range(32):
             log.append_many([bytes(65_536)] * 16)
-        assert client.do_get(ticket(log="large"), options()).read_all().num_rows == 512
+        assert client.do_get(ticket(log="large"), options(timeout_s=_LIMIT_S)).read_all().num_rows == 512
         memory, threads = size_of(server)
-        readers = [client.do_get(ticket(log="large"), options()) for _ in range(_STOPPED)]
+        readers = [client.do_get(ticket(log="large"), options(timeout_s=_LIMIT_S)) for _ in range(_STOPPED)]
         found = [reader.read_chunk().data.num_rows for reader in readers]
         publish(device)
         assert put(client, command(log="t"), batch([b"x"]))[0]["first"] == 100
@@ -144,4 +146,4 @@ def test_readers_that_stop_take_a_few_batches_of_memory_each_and_continue(tmp_pa
         for number, reader in enumerate(readers):
             found[number] += sum(chunk.data.num_rows for chunk in reader)
         assert found == [512] * _STOPPED
-        wait_for(lambda: server.calls.open_count == 0)
+        wait_for(lambda: server.calls.open_count == 0, _LIMIT_S)

@@ -23,7 +23,7 @@ def test_files_and_their_folders_are_durable_before_the_commit(
         flushed.append(f"{commits} {'data' if path.suffix == '.parquet' else path.relative_to(tmp_path)}")
 
     for module in ("data_file", "snapshot"):
-        monkeypatch.setattr(f"timestone_pipeline.{module}.flush", seen)
+        monkeypatch.setattr(f"timestone_pipeline.delta.{module}.flush", seen)
     add(warehouse, 1)
     assert flushed == [
         "1 data",
