@@ -145,7 +145,7 @@ class MqttFront:
         for settings, context in zip(self._settings.all_listeners, contexts, strict=True):
             listening = listening_socket(settings)
             kind = settings.user_from
-            user = (lambda certificate: None) if kind == "login" else partial(_user, kind=kind)
+            user = (lambda certificate: None) if kind == "login" else partial(certificate_name, kind=kind)
             self._doors.append(Door(shown_address(*listening.getsockname()[:2]), listening, context, user))
 
     def close_doors(self) -> None:
@@ -455,10 +455,6 @@ class MqttFront:
             "anonymous": settings.lets_anonymous_in(listener),
         }
         return ", ".join(name for name, possible in ways.items() if possible)
-
-
-def _user(certificate: Mapping[str, Any], kind: str) -> str | None:
-    return certificate_name(certificate, kind)
 
 
 def _check_room(settings: MqttSettings, log: str, config: LogConfig) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-import signal
 import socket
 import threading
 import time
@@ -13,7 +12,7 @@ from pathlib import Path
 import timestone
 from mqtt_front.codec.packets import Connack, Disconnect
 from tests.cluster.etcd_server import EtcdServer, etcd_server
-from tests.cluster.node_processes import NAME, NodeProcess, held
+from tests.cluster.node_processes import NAME, NodeProcess, held, running
 from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_lasting import LastingClient
 from tests.support.ports import reserved_port
@@ -123,20 +122,10 @@ def mqtt_cluster(folder: Path, *options: str) -> Iterator[MqttCluster]:
             NodeProcess(server, folder / name, name, "--mqtt", f"127.0.0.1:{port}", *options)
             for name, port in zip("abc", ports, strict=True)
         ]
-        try:
-            for node in nodes:
-                node.start()
-            cluster = MqttCluster(server, nodes, ports)
-            cluster.leader(in_sync=3)
-            yield cluster
-        except BaseException:
-            for node in nodes:
-                print(f"--- {node.name}\n{node.output()[-4000:]}")
-            raise
-        finally:
-            for node in nodes:
-                node.signal(signal.SIGCONT)
-                node.kill()
+        stack.enter_context(running(nodes))
+        cluster = MqttCluster(server, nodes, ports)
+        cluster.leader(in_sync=3)
+        yield cluster
 
 
 @contextmanager

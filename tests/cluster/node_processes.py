@@ -6,6 +6,8 @@ import struct
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -66,6 +68,23 @@ class NodeProcess:
         """Return the id in its folder; empty before it has one."""
         path = self.folder / "NODE"
         return path.read_text().split('"')[3] if path.exists() else ""
+
+
+@contextmanager
+def running(nodes: Sequence[NodeProcess]) -> Iterator[None]:
+    """Run nodes for a while, and print the end of their output if the block fails."""
+    try:
+        for node in nodes:
+            node.start()
+        yield
+    except BaseException:
+        for node in nodes:
+            print(f"--- {node.name}\n{node.output()[-4000:]}")
+        raise
+    finally:
+        for node in nodes:
+            node.signal(signal.SIGCONT)
+            node.kill()
 
 
 class HeldRecord(NamedTuple):

@@ -18,6 +18,7 @@ from tests.cluster.node_processes import (
     NodeProcess,
     held,
     held_by_offset,
+    running,
     wait_until_exits,
 )
 from tests.support.seeds import run_seed, told_on_failure
@@ -152,18 +153,8 @@ async def cluster(folder: Path, *, has_etcd: bool = True) -> AsyncIterator[Harne
             await make_cluster(etcd, KEYS, shards=1, replicas=3)
             await make_log(etcd, KEYS, LOG)
             nodes = [NodeProcess(server, folder / name, name) for name in "abc"]
-            try:
-                for node in nodes:
-                    node.start()
+            with running(nodes):
                 yield Harness(server, etcd, nodes)
-            except BaseException:
-                for node in nodes:
-                    print(f"--- {node.name}\n{node.output()[-3000:]}")
-                raise
-            finally:
-                for node in nodes:
-                    node.signal(signal.SIGCONT)
-                    node.kill()
 
 
 def test_nothing_acknowledged_is_lost_when_leaders_are_killed_and_nodes_are_suspended(tmp_path: Path) -> None:

@@ -267,11 +267,11 @@ def test_undecodable_document_is_reported_and_not_changed(
 def test_wills_of_clients_that_a_server_has_lost_wait_for_them_when_there_is_a_grace(
     published: Published,
 ) -> None:
-    for name, delay_s in (("back", 0), ("anew", 0), ("away", 0), ("late", 30)):
+    for name, delay_s in (("back", 0), ("clean", 0), ("away", 0), ("late", 30)):
         published.keep(name, will(name, delay_s))
     published.restarted(10).publish_due()
     published.wills.returned("back", session_continues=True)
-    published.wills.returned("anew", session_continues=False)
+    published.wills.returned("clean", session_continues=False)
     published.pass_time(9)
     assert published.topics == []
     published.restarted(10)  # the grace begins again with a further server
