@@ -92,6 +92,7 @@ class TopicDictionary:
         self._fd: int | None = files.open(path, write=writable)
         self._names: list[str | None] = []
         self.ids = loops.NumberedNames()
+        """Ids by name, which the kernel looks up for an append. Read only; replaced when names are removed."""
         self._name_bytes = 0
         self._lock = threading.Lock()
         self.is_cut = False
