@@ -5,13 +5,15 @@ other work on the machine affects both sides of it."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import click
 
+from timestone.config import Compression
 from timestone_cli.errors import UsageError
 from timestone_cli.group import Command
 from timestone_cli.output.tables import print_tables, simple_table
@@ -70,12 +72,14 @@ class _Cases:
     def __init__(self, directory: Path, target: Target, size_bytes: int, window_s: float) -> None:
         self._directory = directory
         self._spark: Scans | None = None
-        self.uploads = Uploads(directory, target, size_bytes=size_bytes, window_s=window_s)
+        self._made = partial(Uploads, target=target, size_bytes=size_bytes, window_s=window_s)
+        self.uploads = self._made(directory)
 
     @property
     def scans(self) -> Scans:
         if self._spark is None:
-            self._spark = Scans(self._directory, self.uploads)
+            with closing(self._made(self._directory / "compressed", compression=Compression.ZSTD)) as other:
+                self._spark = Scans(self._directory, self.uploads, other)
         return self._spark
 
     def close(self) -> None:
@@ -92,7 +96,8 @@ CASES: Mapping[str, Case] = {
     "append beside obstore": Case(lambda on: on.uploads.appends_beside_obstore(), _APPENDS),
     "append beside upload": Case(lambda on: on.uploads.appends_beside_tier(), _APPENDS, 0.9),
     _PARQUET: Case(lambda on: on.scans.parquet(), _PARQUET),
-    "log by Spark": Case(lambda on: on.scans.log(), _PARQUET, 0.8),
+    "log by Spark": Case(lambda on: on.scans.log(), _PARQUET),
+    "compressed log by Spark": Case(lambda on: on.scans.compressed(), _PARQUET, 0.8),
     "log by Spark, again": Case(lambda on: on.scans.log_again(), _PARQUET),
 }
 

@@ -15,6 +15,7 @@ from obstore.store import from_url
 
 import timestone
 from timestone import LogConfig, Store
+from timestone.config import Compression
 from timestone_tiering import StoreTier, TierConfig
 from timestone_tiering.buckets.aws_profile import s3_settings
 from timestone_tiering.buckets.bucket_url import open_bucket
@@ -59,12 +60,23 @@ def client(url: str) -> Any:
 class Uploads:
     """A store with sealed segments, uploaded again and again to new prefixes. Each row returns 10^6 bytes a second."""
 
-    def __init__(self, directory: Path, target: Target, *, size_bytes: int, window_s: float) -> None:
-        """size_bytes: of the records. window_s: the longest time for which appends are measured."""
+    def __init__(
+        self,
+        directory: Path,
+        target: Target,
+        *,
+        size_bytes: int,
+        window_s: float,
+        compression: Compression = Compression.NONE,
+    ) -> None:
+        """size_bytes: of the records. window_s: the longest time for which appends are measured. compression: of the
+        segments that `upload` uploads."""
         self.target = target
         self.record_count = size_bytes // RECORD_BYTES
         self._window_s = window_s
-        config = LogConfig(segment_bytes=size_bytes // _SEGMENTS, segment_entries=1 << 24)
+        config = LogConfig(
+            segment_bytes=size_bytes // _SEGMENTS, segment_entries=1 << 24, compression=compression
+        )
         self.store: Store = timestone.open(directory / "data", ack="written", log=config)
         log = self.store.log(LOG)
         ids = [log.topic_id(f"devices/{number}/state") for number in range(_TOPICS)]
