@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from tests.support.waiting import wait_for
+from timestone.disk.files import Data
 from timestone.store import Store
 from timestone_tiering.buckets.bucket import Bucket, ObjectFacts
 from timestone_tiering.config import TierConfig
@@ -47,7 +48,7 @@ class FaultyBucket:
     def read(self, name: str) -> bytes:
         return self._call(f"read {name}", lambda: self._inner.read(name))
 
-    def stream(self, name: str) -> Iterator[bytes]:
+    def stream(self, name: str) -> Iterator[Data]:
         return iter(self._call(f"read {name}", lambda: list(self._inner.stream(name))))
 
     def read_range(self, name: str, start: int, length_bytes: int) -> bytes:

@@ -7,6 +7,8 @@ answer, BucketRefused when it refuses the credentials or the call."""
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
+from timestone.disk.files import Data
+
 PIECE_BYTES = 1 << 20
 """How much of an object is handed over at a time."""
 
@@ -40,7 +42,7 @@ class Bucket(Protocol):
     def read(self, name: str) -> bytes:
         """Return all of an object. Raises ObjectMissing."""
 
-    def stream(self, name: str) -> Iterator[bytes]:
+    def stream(self, name: str) -> Iterator[Data]:
         """All of an object, in pieces that fit into memory, with one request. Raises ObjectMissing."""
 
     def read_range(self, name: str, start: int, length_bytes: int) -> bytes:

@@ -107,10 +107,10 @@ class ObjectStorage:
         with self._told(name):
             return bytes(obstore.get(self._reading, name).bytes())
 
-    def stream(self, name: str) -> Iterator[bytes]:
+    def stream(self, name: str) -> Iterator[memoryview]:
         with self._told(name):
             for piece in obstore.get(self._reading, name).stream(min_chunk_size=PIECE_BYTES):
-                yield bytes(piece)
+                yield memoryview(piece)
 
     def read_range(self, name: str, start: int, length_bytes: int) -> bytes:
         with self._told(name):

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 
+from timestone.disk.files import Data
+
 from ..buckets.bucket import Bucket
 from ..errors import DamagedObject, ObjectExists, ObjectMissing, PrefixInUse
 from .layout import GENERATION_MOST, LogPlace, Version
@@ -88,7 +90,7 @@ class LogObjects:
         """Return an object of the log as it was uploaded. Raises DamagedObject, BucketError."""
         return b"".join(self.pieces(stored))
 
-    def pieces(self, stored: StoredObject) -> Iterator[bytes]:
+    def pieces(self, stored: StoredObject) -> Iterator[Data]:
         """Yield the bytes of an object in order, in pieces that fit into memory. Raises DamagedObject, at the end at
         the latest, unless they are those that were uploaded, no fewer and no more; BucketError."""
         name, found, position = self.name_of(stored), content_hash(), 0

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from timestone.disk.files import Files
+from timestone.disk.files import Data, Files
 from timestone.format import names
 from timestone.index import TRAILER_BYTES
 
@@ -177,7 +177,7 @@ class LogDownload:
     def _write(self, path: Path, data: bytes) -> None:
         self._write_pieces(path, iter((data,)))
 
-    def _write_pieces(self, path: Path, pieces: Iterator[bytes]) -> None:
+    def _write_pieces(self, path: Path, pieces: Iterator[Data]) -> None:
         temporary = names.with_suffix(path, names.TEMPORARY_SUFFIX)
         with suppress(FileNotFoundError):
             self._files.unlink(temporary)
