@@ -24,6 +24,9 @@ func check(err error) {
 }
 
 func main() {
+	if len(os.Args) != 3 {
+		check(fmt.Errorf("expected HOST:PORT and the name of a log, got %d arguments", len(os.Args)-1))
+	}
 	address, log, ctx := os.Args[1], os.Args[2], context.Background()
 	client, err := flight.NewClientWithMiddleware(address, nil, nil, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	check(err)
