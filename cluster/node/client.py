@@ -17,7 +17,7 @@ from timestone_cluster.errors import (
 from timestone_cluster.etcd.client import Coordinator
 from timestone_cluster.etcd.keys import ClusterKeys, NodeValue
 from timestone_cluster.etcd.registry import cluster_of
-from timestone_cluster.node.links import give_up_early
+from timestone_cluster.node.links import give_up_early, send
 from timestone_cluster.node.wire import Append, Appended, Hello, encoded, read_message
 from timestone_cluster.shard_record import ShardRecord, node_of
 
@@ -99,7 +99,7 @@ class ClusterClient:
         async with asyncio.timeout(_DIAL_S):
             reader, writer = await asyncio.open_connection(host, port, ssl=self._context)
         give_up_early(writer)
-        writer.writelines(encoded(Hello(cluster.id, "")))
+        send(writer, encoded(Hello(cluster.id, "")))
         connection = _Connection(reader, writer)
         connection.start(self._look(shard, record.generation, connection))
         return connection
@@ -137,7 +137,7 @@ class _Connection:
         return next(iter(self._waiting), None)
 
     async def append(self, shard: int, message: Append) -> int:
-        if self.is_closed:
+        if self.is_closed or self._writer.transport.is_closing():
             raise NotLeader("the connection has ended")
         answered: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
         self._waiting[message.number] = answered

@@ -48,6 +48,15 @@ def give_up_early(connection: asyncio.StreamWriter | asyncio.Transport) -> None:
         found.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1)
 
 
+def send(connection: asyncio.StreamWriter | asyncio.Transport, pieces: list[bytes]) -> None:
+    """Write pieces to a connection. Raises ConnectionResetError when it has ended: uvloop raises RuntimeError there,
+    which is no error of a connection, and asyncio nothing."""
+    transport = connection.transport if isinstance(connection, asyncio.StreamWriter) else connection
+    if transport.is_closing():
+        raise ConnectionResetError("the connection has ended")
+    transport.writelines(pieces)
+
+
 class Link:
     """Connection to one node, for sending."""
 
@@ -109,7 +118,7 @@ class Link:
         try:
             give_up_early(writer)
             writer.transport.set_write_buffer_limits(high=_BUFFER_BYTES)
-            writer.writelines(encoded(self._hello))
+            send(writer, encoded(self._hello))
             self._writer = writer
             self._linked()
             sending = asyncio.ensure_future(self._send(writer))
@@ -132,10 +141,10 @@ class Link:
             while self._items:
                 item = self._items.popleft()
                 if isinstance(item, list):
-                    writer.writelines(item)
+                    send(writer, item)
                 else:
                     while (pieces := await item()) is not None:
-                        writer.writelines(pieces)
+                        send(writer, pieces)
                         await self._drained(writer)
                 await self._drained(writer)
             self._has_items.clear()

@@ -14,7 +14,7 @@ from typing import NamedTuple, cast
 from timestone.address import parse_address
 from timestone.fronts import Door
 from timestone_cluster.errors import UndecodableFrame
-from timestone_cluster.node.links import give_up_early
+from timestone_cluster.node.links import give_up_early, send
 from timestone_cluster.node.wire import Hello, Relay, Relayed, decoded, encoded
 
 _LOGGER = logging.getLogger("timestone.cluster")
@@ -119,8 +119,9 @@ class _Side(asyncio.Protocol):
         """Whether nothing more comes from there."""
 
     def data_received(self, data: bytes) -> None:
-        if self.other is not None and self.other.transport is not None:
-            self.other.transport.write(data)
+        other = None if self.other is None else self.other.transport
+        if other is not None and not other.is_closing():
+            other.write(data)
 
     def eof_received(self) -> bool:
         self.has_ended = True
@@ -211,7 +212,7 @@ class _Client(_Side):
                     lambda: upper, host, port, ssl=self._relays.context
                 )
                 try:
-                    transport.writelines(self._relays.request(self))
+                    send(transport, self._relays.request(self))
                     await upper.answered
                 except BaseException:
                     transport.abort()

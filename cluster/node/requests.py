@@ -63,6 +63,8 @@ class Requests:
 
     def _relay(self, writer: asyncio.StreamWriter, message: Relay) -> bool:
         transport = writer.transport
+        if transport.is_closing():
+            return False
         address = message.host, message.port
         found = self._host.admit(message.door, address, message.user, writer) if self._host else None
         if found is None:

@@ -3,9 +3,10 @@
 import asyncio
 import logging
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
+import uvloop
 
 from tests.cluster.etcd_server import eventually
 from timestone_cluster.frames import Held
@@ -98,6 +99,31 @@ def test_node_finds_a_place_when_clients_and_silent_connections_have_all_of_thei
         await listener.stop()
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_link_dials_again_when_its_connection_ends_while_it_sends(run: Callable[..., None]) -> None:
+    """A write to an ended connection is a RuntimeError of uvloop, which stopped the node."""
+    connected: list[str] = []
+
+    async def cut() -> None:
+        listener = Listener("cluster", connected.append, lambda *_: None, lambda *_: False)
+        port = await listener.start("127.0.0.1", 0, None)
+        link = Link(Hello("cluster", "b"), lambda: f"127.0.0.1:{port}", None, lambda: None)
+        running = asyncio.ensure_future(link.run())
+        for turns in range(6):  # of the loop, between the end and a message
+            await eventually(lambda: len(connected) == turns + 1 and link.is_up)  # noqa: B023
+            assert link._writer is not None
+            link._writer.transport.abort()
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            link.put(encoded(HELD, 3))
+        await eventually(lambda: len(connected) == 7)
+        assert not running.done()
+        running.cancel()
+        await listener.stop()
+
+    run(cut())
 
 
 async def dialled(port: int, *messages: Message) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
