@@ -179,6 +179,8 @@ class Listener:
             descriptor=descriptor,
         )
         link.protocol = settings.protocol
+        if is_relayed:
+            link.redirect = settings.cluster_redirect
         if self._websocket is not None:
             # A page of another origin in a browser on this machine is not a local client.
             origins = settings.origins if settings.origins or self._allow_anonymous else None

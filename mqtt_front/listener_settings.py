@@ -17,6 +17,14 @@ class ListenerSettings:
         metadata={"help": "let clients in that do not say who they are; none: as for the other listeners"},
     )
 
+    cluster_redirect: str | None = field(
+        default=None,
+        metadata={
+            "help": "address of this listener as clients know it. In a cluster, clients of MQTT 5 at other nodes are "
+            "told to connect there while this node leads; none: they are passed on"
+        },
+    )
+
     # WebSocket.
     websocket: bool = field(default=False, metadata={"help": "MQTT in WebSocket frames, for browsers"})
     origins: tuple[str, ...] = field(
@@ -62,6 +70,8 @@ class ListenerSettings:
 
     def __post_init__(self) -> None:
         parse_address(self.address, setting="address")
+        if self.cluster_redirect is not None:
+            parse_address(self.cluster_redirect, setting="cluster_redirect")
         for name, needs in _NEEDS.items():
             if getattr(self, name) not in (None, False, (), "login") and not getattr(self, needs):
                 raise ValueError(f"listener {self.address}: {name} needs {needs}")

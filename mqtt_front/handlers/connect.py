@@ -30,6 +30,9 @@ def connect(broker: Server, link: ClientProtocol, packet: Connect) -> None:
     """Authenticate the client, now or later, and admit it. Raises ProtocolViolation with the reason for CONNACK if
     it is refused."""
     introduce(link, packet)
+    if link.redirect is not None and packet.level == MQTT_5:
+        link.end(Reason.USE_ANOTHER_SERVER, f"told to connect to {link.redirect}")
+        return
     check(broker, link, packet)
     credentials = Credentials(
         packet.client_id, packet.user_name, packet.password, link.address, link.certificate_name

@@ -111,6 +111,7 @@ class ClientProtocol(ClientSocket):
         "inflight_limit",
         "looked_at",
         "owner",
+        "redirect",
         "refusal",
         "requests",
         "session_key",
@@ -148,6 +149,8 @@ class ClientProtocol(ClientSocket):
         """Limit of the duration of the connection, if there is one."""
         self.refusal: ProtocolViolation | None = None
         """Reason why a CONNECT on this connection will be refused, known since its accept."""
+        self.redirect: str | None = None
+        """Where a client of MQTT 5 that has arrived at another node is told to connect."""
         self.publish_rates = broker.new_rates()
         self.requests: TokenBucket | None = None
         """Rate limit of requests that are answered one by one, from the first request on."""
@@ -382,7 +385,7 @@ class ClientProtocol(ClientSocket):
             return
         told = self.connection.saw_connect and (not self.connected or self.level == MQTT_5)
         if told:
-            reference = self.broker.settings.server_reference
+            reference = self.redirect or self.broker.settings.server_reference
             kind = packets.Disconnect if self.connected else packets.Connack
             data = last_packet(kind, self.level, reason, message, reference, self.target.packet_bytes)
             if data is not None:

@@ -5,7 +5,7 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -107,8 +107,10 @@ class MqttCluster:
 
 
 @contextmanager
-def mqtt_cluster(folder: Path, *options: str) -> Iterator[MqttCluster]:
-    """Run etcd and three nodes for a while. options: of each node."""
+def mqtt_cluster(
+    folder: Path, *options: str, own: Callable[[str], Sequence[str]] = lambda name: ()
+) -> Iterator[MqttCluster]:
+    """Run etcd and three nodes for a while. options: of each node. own: returns those of the node of a name."""
     with ExitStack() as stack:
         server = stack.enter_context(etcd_server(folder / "etcd"))
 
@@ -119,7 +121,7 @@ def mqtt_cluster(folder: Path, *options: str) -> Iterator[MqttCluster]:
         asyncio.run(make())
         ports = [stack.enter_context(reserved_port()) for _ in range(3)]
         nodes = [
-            NodeProcess(server, folder / name, name, "--mqtt", f"127.0.0.1:{port}", *options)
+            NodeProcess(server, folder / name, name, "--mqtt", f"127.0.0.1:{port}", *options, *own(name))
             for name, port in zip("abc", ports, strict=True)
         ]
         stack.enter_context(running(nodes))

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Literal
 
@@ -29,6 +30,7 @@ from tests.cluster.node_processes import NAME
 from tests.support.certificates import Authority
 from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_lasting import LastingPublisher, LastingSubscriber
+from tests.support.ports import reserved_port
 from tests.support.seeds import run_seed, told_on_failure
 from timestone_cluster.etcd.client import EtcdClient
 from timestone_cluster.moving import drain_node, undrain_node
@@ -195,6 +197,40 @@ def test_suspended_leader_that_wakes_acknowledges_nothing_and_sends_its_clients_
             client.publish("t", b"after", 2)
         cluster.stop()
         assert cluster.records() == [b"known", b"after"]
+
+
+def test_clients_of_mqtt_5_are_redirected_to_the_leader_where_a_listener_says_so(tmp_path: Path) -> None:
+    """Those of MQTT 3.1.1 are passed on: they have no words for it."""
+    with ExitStack() as stack:
+        ports = {name: stack.enter_context(reserved_port()) for name in "abc"}
+
+        def own(name: str) -> list[str]:
+            address = f"127.0.0.1:{ports[name]}"
+            config = tmp_path / f"{name}.toml"
+            config.write_text(f'[[mqtt.listeners]]\naddress = "{address}"\ncluster_redirect = "{address}"\n')
+            return ["--config", str(config)]
+
+        cluster = stack.enter_context(mqtt_cluster(tmp_path, own=own))
+        for _ in range(2):
+            leader = cluster.leader(in_sync=3)
+            there = ("127.0.0.1", ports[leader.name])
+            for door in cluster.others(leader):
+                with RawClient(("127.0.0.1", ports[door.name]), 5) as client:
+                    answer = client.connect(f"device-{door.name}", clean=False, properties=LASTING)
+                    assert answer.reason == Reason.USE_ANOTHER_SERVER
+                    assert answer.properties.server_reference == f"{there[0]}:{there[1]}"
+                    client.expect_closed()
+                with RawClient(there, 5) as client:
+                    assert client.connect(f"device-{door.name}", clean=False, properties=LASTING).reason == 0
+                    client.publish("t", b"5", packet_id=1)
+                with RawClient(("127.0.0.1", ports[door.name]), 4) as client:
+                    assert client.connect(f"old-{door.name}").reason == 0
+                    client.publish("t", b"4", packet_id=1)
+            leader.kill()
+            cluster.leader(other_than=leader)
+            leader.start()
+        cluster.stop()
+        assert sorted(cluster.records()) == [b"4"] * 4 + [b"5"] * 4
 
 
 def test_client_is_taken_over_and_finds_its_session_when_it_connects_at_each_node(tmp_path: Path) -> None:
