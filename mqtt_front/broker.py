@@ -175,7 +175,6 @@ class Broker:
             settled=self.receipts.settled,
             traces=self.traces,
             appended=self._appended,
-            writing=self.delivery.expect_woken,
             written=self.delivery.serve_woken,
         )
 

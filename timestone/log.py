@@ -24,6 +24,7 @@ from timestone.readable import ReadableLog
 from timestone.reading.named_readers import ReaderStore
 from timestone.reading.segment_list import SegmentList
 from timestone.reading.tail_cache import TailBudget, TailCache, TailRun
+from timestone.reading.wakeups import Woken
 from timestone.record import as_bytes, encode_headers, user_headers
 from timestone.recovery.deferred_seals import DeferredSeals
 from timestone.segment import Segment
@@ -226,31 +227,36 @@ class Log(loops.Published, ReadableLog):
         write_batch.check(self.config.record_bytes, len(self._topic_names))
         return self._commit.append(write_batch, level)
 
-    def append_now(self, write_batch: WriteBatch) -> range | None:
+    def append_now(self, write_batch: WriteBatch, woken: list[Woken] | None = None) -> range | None:
         """Append a small write batch at level `written` in the caller's thread, and return its offsets; None if the
         append might wait for the disk or for a lock: then `submit` the batch.
 
-        For event loops, which are spared two hand-overs between threads (docs/decisions/0016-direct-writes.md). Errors
-        as `append_batch`."""
+        For event loops, which are spared two hand-overs between threads (docs/decisions/0016-direct-writes.md). woken:
+        takes the readers that the append wakes, for the caller to wake, also after an error. Errors: see `append`."""
         write_batch.check(self.config.record_bytes, len(self._topic_names))
-        first = self._commit.append_inline(write_batch)
+        first = self._commit.append_inline(write_batch, woken)
         return None if first is None else range(first, first + write_batch.count)
 
     def submit(
-        self, write_batch: WriteBatch, *, ack: Ack | str, done: Callable[[Submission], None] | None = None
+        self,
+        write_batch: WriteBatch,
+        *,
+        ack: Ack | str,
+        done: Callable[[Submission], None] | None = None,
+        woken: list[Woken] | None = None,
     ) -> Submission:
         """Queue a write batch without waiting for the disk; for event loops.
 
         Batches are written in order: at level `synced` by the caller's thread where `append_now` would write, so that
         readers have them at once. `done` is called once the level is reached or the append has failed
-        (`submission.error`), by the caller's thread or by the committer's, which it must not block. Raises QueueFull
-        while more than `queue_bytes` wait for the disk (see `queued_bytes`), at any level; RecordTooLarge, LogFailed,
-        StoreClosed; TypeError for anything but a WriteBatch. After an error nothing was submitted."""
+        (`submission.error`), by the caller's thread or by the committer's, which it must not block. woken: see
+        `append_now`. Raises QueueFull while more than `queue_bytes` wait for the disk (see `queued_bytes`), at any
+        level; RecordTooLarge, LogFailed, StoreClosed; TypeError for another type. Then nothing is submitted."""
         if not isinstance(write_batch, WriteBatch):
             raise TypeError(f"invalid submission: expected a WriteBatch, got {type(write_batch).__name__}")
         self._end.check_appendable()
         write_batch.check(self.config.record_bytes, len(self._topic_names))
-        return self._commit.submit(write_batch, Ack(ack), done)
+        return self._commit.submit(write_batch, Ack(ack), done, woken)
 
     def when_synced(self, offset: int, done: Callable[[Exception | None], None]) -> None:
         """Call `done`, with the error of the flush or None, once everything below `offset`, which is written, is

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 from mqtt_front.codec.frame import frame_acknowledgements
 from mqtt_front.delivery.packing import Packed, pack
-from mqtt_front.feeds.feed import Cursor, Feed, FeedState, OnWake
+from mqtt_front.feeds.feed import Cursor, Feed, FeedState, FeedWake, OnWake
 from mqtt_front.kernel.loops import SingleDelivery
 from mqtt_front.runtime.clocks import PassingTime
 from mqtt_front.runtime.loop import Loop
@@ -27,6 +27,7 @@ from timestone.metrics.histogram import Histogram
 from timestone.reader import Reader
 from timestone.reading.batch import Batch
 from timestone.reading.tail_cache import SingleRecord
+from timestone.reading.wakeups import Wakeups, Woken
 from timestone.writing.write_batch import WriteBatch
 from timestone_access.throttled_log import ThrottledLog
 
@@ -129,25 +130,25 @@ class Delivery:
         for feed in session.feeds_in_order(_BLOCKED):
             self._make_ready(feed)
 
-    def expect_woken(self) -> None:
-        """Prepare for an append by the event loop itself; `serve_woken` follows."""
-        self._wakes.attended = True
-
     def serve_woken(
         self,
+        readers: list[Woken],
+        began_ns: int,
         log: Log | None = None,
         write_batch: WriteBatch | None = None,
         offset: int = 0,
-        began_ns: int = 0,
     ) -> None:
-        """Serve the feeds that an append of the event loop has woken, at once. If the append was one batch for one
-        log at this offset, a feed that waited for its only record need not read it. began_ns: start of the append, by
-        `time.perf_counter_ns`."""
-        wakes = self._wakes
-        wakes.attended = False
-        if not wakes.waiting:
-            return
-        woken = wakes.take()
+        """Wake the readers of an append of the event loop, and serve those of feeds at once. If the append was one
+        batch for one log at this offset, a feed that waited for its only record need not read it. began_ns: start of
+        the append, by `time.perf_counter_ns`."""
+        woken: list[tuple[Feed, Cursor]] = []
+        for reader, first_offset in readers:
+            if type(reader) is Reader and type(reader.on_wake) is FeedWake:
+                if reader.offset < first_offset:
+                    reader.offset = first_offset
+                woken.append((reader.on_wake.feed, reader))
+            else:
+                Wakeups.wake(((reader, first_offset),))
         if (
             log is not None
             and write_batch is not None

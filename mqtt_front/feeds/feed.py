@@ -86,6 +86,19 @@ OnWake = Callable[[tuple["Feed", Cursor]], None]
 """Called by the appending thread, once after each park, with the feed and its cursor."""
 
 
+class FeedWake:
+    """Call of a reader of a feed for the wake-up. `Delivery` takes the feed from it where it need not be called."""
+
+    __slots__ = ("_on_wake", "feed")
+
+    def __init__(self, feed: "Feed", on_wake: OnWake) -> None:
+        self.feed = feed
+        self._on_wake = on_wake
+
+    def __call__(self, reader: Reader, first_offset: int) -> None:
+        self._on_wake((self.feed, reader))
+
+
 class Feed:
     """Feed of one session from one log."""
 
@@ -247,8 +260,7 @@ class Feed:
         return reader.offset
 
     def _use(self, reader: Reader) -> None:
-        on_wake = self._on_wake
-        reader.on_wake = lambda woken, _: on_wake((self, woken))
+        reader.on_wake = FeedWake(self, self._on_wake)
         self.reader = reader
 
     # Called around each read by the event loop. The read itself may happen in another thread.

@@ -30,8 +30,8 @@ from mqtt_front.runtime.traces import NO_TRACES, Traces
 from timestone.commit.submission import Submission
 from timestone.config import Ack
 from timestone.errors import TimestoneError
-from timestone.log import Log
 from timestone.metrics.histogram import Histogram
+from timestone.reading.wakeups import Wakeups, Woken
 from timestone.writing.write_batch import WriteBatch
 from timestone_access.throttled_log import ThrottledLog
 
@@ -60,15 +60,14 @@ class Ingest:
         settled: dict[str, int],
         traces: Traces = NO_TRACES,
         appended: Callable[[Sequence[Appended]], None] = lambda appended: None,
-        writing: Callable[[], None] = lambda: None,
-        written: Callable[[Log | None, WriteBatch | None, int, int], None] = lambda *written: None,
+        written: Callable[..., None] = lambda readers, *written: Wakeups.wake(readers),
     ) -> None:
         """ack: the level at which a publish is acknowledged. The limits apply to unsettled wire bytes, in total and of
         one client; a client over its limit keeps a rate of at least `share_bytes_per_s` beside others. settled: updated
         with the offset, by log, below which everything is answered. appended: called with the appended records.
-        writing, written: called before and after the loop's own thread tries to write, before any answer; `written`
-        gets log, batch and first offset if nothing else was written, and the time of the submission
-        (`time.perf_counter_ns`)."""
+        written: called after the loop's own thread has tried to write, before any answer, with the readers to wake
+        (`Woken`), the time of the submission (`time.perf_counter_ns`), and log, batch and first offset if nothing else
+        was written (`Delivery.serve_woken`)."""
         self._router = router
         self._loop = loop
         self._complaints = throttled_log
@@ -78,7 +77,6 @@ class Ingest:
         self._settled = settled
         self._traces = traces
         self._appended = appended
-        self._writing = writing
         self._written = written
         self._mailbox: Mailbox[tuple[Turn, int, Exception | int]] = Mailbox(loop, self._resolved)
         self._turn: Turn | None = None
@@ -278,15 +276,15 @@ class Ingest:
         log = self._router.logs[gathered.log]
         outcome: range | Exception | None
         trace = self._traces.begin(began_ns) if began_ns >= self._traces.due_ns else None
-        self._writing()
+        woken: list[Woken] = []
         try:
-            outcome = log.append_now(write_batch)
+            outcome = log.append_now(write_batch, woken)
         except (TimestoneError, OSError) as error:
             outcome = error
         if isinstance(outcome, range):
             if trace is not None:
                 trace.written(log, outcome)
-            self._written(log, write_batch, outcome.start, began_ns)
+            self._written(woken, began_ns, log, write_batch, outcome.start)
             self._shares.submitted(gathered.sources)
             if answer_count:
                 self.acknowledge_all([gathered])
@@ -300,7 +298,8 @@ class Ingest:
             if self._shares.held:
                 self._shares.settled(self.submitted_bytes)
             return
-        self._written(None, None, 0, began_ns)
+        if woken:
+            self._written(woken, began_ns)
         turn = Turn(gathered, write_batch)
         turn.began_ns, turn.trace = began_ns, trace
         if outcome is None:
@@ -320,17 +319,15 @@ class Ingest:
         self._shares.submitted(turn.all_sources())
         turn.open_count = len(turn.columns)
         outcomes: list[tuple[Turn, int, Exception | int]] = []
-        tried = False
+        woken: list[Woken] = []
         for number, columns in turn.columns.items():
             level = self._ack if columns.acknowledged and self._ack is not Ack.MEMORY else Ack.WRITTEN
             log, write_batch = self._router.logs[number], columns.write_batch()
-            if now and not tried:
-                tried = True
-                self._writing()
             try:
-                written = log.append_now(write_batch) if now and level is Ack.WRITTEN else None
+                written = log.append_now(write_batch, woken) if now and level is Ack.WRITTEN else None
                 if written is None:
-                    log.submit(write_batch, ack=level, done=functools.partial(self._done, turn, number))
+                    done = functools.partial(self._done, turn, number)
+                    log.submit(write_batch, ack=level, done=done, woken=woken)
                 else:
                     outcomes.append((turn, number, written.stop))
                     if turn.trace is not None:
@@ -342,8 +339,8 @@ class Ingest:
             answer_turns([turn], self.acknowledge_all)
             self._time([turn])
             turn.answers = []
-        if tried:
-            self._written(None, None, 0, turn.began_ns)
+        if woken:
+            self._written(woken, turn.began_ns)
         if outcomes or not turn.columns:
             self._resolved(outcomes)
 

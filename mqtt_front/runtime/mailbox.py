@@ -27,8 +27,6 @@ class Mailbox(Generic[Item]):
         """When the loop was last woken for items, by `time.perf_counter_ns`."""
         self._thread = 0
         """Id of the thread of the loop, once known."""
-        self.attended = False
-        """Set while the thread of the loop is about to call `empty`, so that its own items need no wake-up."""
 
     def put(self, item: Item) -> None:
         """Add an item. Never blocks. After the loop was closed the item is dropped."""
@@ -36,11 +34,9 @@ class Mailbox(Generic[Item]):
         # The item is added before the flag is read, and `empty` clears the flag before it takes items:
         # a thread that sees the flag set can rely on delivery.
         if not self._rung:
-            ours = threading.get_ident() == self._thread
-            if ours and self.attended:
-                return
             self._rung = True
             self.rung_ns = time.perf_counter_ns()
+            ours = threading.get_ident() == self._thread
             try:
                 (self._loop.call_soon if ours else self._loop.call_soon_threadsafe)(self.empty)
             except RuntimeError:

@@ -20,6 +20,7 @@ from timestone.format.topics import TopicDictionary
 from timestone.kernel import loops
 from timestone.kernel.entries import ENTRY_BYTES
 from timestone.metrics.histogram import Histogram
+from timestone.reading.wakeups import Woken
 from timestone.writing.inline_writes import MOST_BYTES
 from timestone.writing.log_end import INTERRUPTED, LogEnd, OpenFiles
 from timestone.writing.write_batch import WriteBatch
@@ -105,9 +106,12 @@ class LogCommit(loops.PreparedCommit):
             self._committer.expect_sync(self)
         return first
 
-    def append_inline(self, write_batch: WriteBatch, submission: Submission | None = None) -> int | None:
+    def append_inline(
+        self, write_batch: WriteBatch, woken: list[Woken] | None, submission: Submission | None = None
+    ) -> int | None:
         """Append a small batch at level `written` in the caller's thread, also during a small flush; return None if
-        that might block. submission: waits for the flush at level `synced`."""
+        that might block. woken: takes the readers to wake, for the caller to do so. submission: waits for the flush at
+        level `synced`."""
         end = self._end
         if not end.lock.acquire(False):  # by keyword it takes longer
             return None
@@ -120,22 +124,33 @@ class LogCommit(loops.PreparedCommit):
                 or end.inline_writes.now_s() < end.inline_writes.paused_until_s
             ):
                 return None
-            first = end.write_prepared_locked(write_batch, inline=True)
+            first = end.write_prepared_locked(write_batch, inline=True, woken=woken)
             if submission is not None and first is not None:
                 self._written_locked(submission, first)
         finally:
             end.lock.release()
-        if submission is None and first is not None:
+        if (
+            submission is None
+            and first is not None
+            and not (
+                self.is_sync_expected and self._active_segment.unsynced_bytes < self._sync_interval_bytes
+            )
+        ):
             self._committer.expect_sync(self)
         return first
 
     def submit(
-        self, write_batch: WriteBatch, ack: Ack, done: Callable[[Submission], None] | None
+        self,
+        write_batch: WriteBatch,
+        ack: Ack,
+        done: Callable[[Submission], None] | None,
+        woken: list[Woken] | None = None,
     ) -> Submission:
-        """Take a batch without waiting for the disk. Raises QueueFull, LogFailed, StoreClosed."""
+        """Take a batch without waiting for the disk. woken: see `append_inline`. Raises QueueFull, LogFailed,
+        StoreClosed."""
         self._end.check_appendable()
         submission = Submission(write_batch, ack, done)
-        if ack is not Ack.SYNCED or not self._submit_inline(submission):
+        if ack is not Ack.SYNCED or not self._submit_inline(submission, woken):
             self._queue.put(submission)
         self._committer.expect_write(self)
         if ack is Ack.MEMORY:
@@ -273,11 +288,11 @@ class LogCommit(loops.PreparedCommit):
 
     # Writing, under the write lock.
 
-    def _submit_inline(self, submission: Submission) -> bool:
+    def _submit_inline(self, submission: Submission, woken: list[Woken] | None) -> bool:
         """Write a submission at level `synced` in the caller's thread. Return False if nothing happened. An error is
         set in the submission."""
         try:
-            return self.append_inline(submission.write_batch, submission) is not None
+            return self.append_inline(submission.write_batch, woken, submission) is not None
         except Exception as error:
             submission.resolve(error)
             return True

@@ -1085,10 +1085,10 @@ cdef class PreparedEnd:
     def renew_lock(self):
         self.lock = Lock()
 
-    def write_prepared_locked(self, Columns write_batch not None, *, bint inline=False):
-        return self.write_prepared(write_batch, inline)
+    def write_prepared_locked(self, Columns write_batch not None, *, bint inline=False, list woken=None):
+        return self.write_prepared(write_batch, inline, woken)
 
-    cdef object write_prepared(self, Columns write_batch, bint inline):
+    cdef object write_prepared(self, Columns write_batch, bint inline, list woken):
         cdef PreparedLog log = self.active_segment
         cdef int64_t size_bytes = write_batch.size_bytes, change_count = log.change_count
         if (
@@ -1108,7 +1108,7 @@ cdef class PreparedEnd:
             run = log.prepared(write_batch)
             if run is None:
                 return None
-            self._events.published(run, write_batch, log.next_offset)
+            self._events.published(run, write_batch, log.next_offset, woken)
         except BaseException as error:
             self._judge(error)
             raise
@@ -1157,7 +1157,7 @@ cdef class PreparedCommit:
         cdef Lock lock = end.lock
         lock.take()
         try:
-            first = None if self._queue.queued_bytes else end.write_prepared(write_batch, False)
+            first = None if self._queue.queued_bytes else end.write_prepared(write_batch, False, None)
         finally:
             lock.give()
         if first is not None and not (
@@ -1170,7 +1170,7 @@ cdef class PreparedCommit:
 cdef class Published:
     """See the Python version in `timestone.kernel.prepared`."""
 
-    def published(self, StoredRun run not None, Columns write_batch not None, int64_t end_offset):
+    def published(self, StoredRun run not None, Columns write_batch not None, int64_t end_offset, list woken=None):
         (<PreparedTail?>self._tail).keep(run)
         wakeups, segments = self.wakeups, self._active_segment.segment_list.segments
         growing = segments[len(segments) - 1]
@@ -1179,11 +1179,14 @@ cdef class Published:
         try:
             self._end_offset = end_offset
             growing.count = end_offset - <int64_t>growing.base_offset
-            woken = wakeups.published(run.base_offset, write_batch.topic_ids) if wakeups.parked else None
+            found = wakeups.published(run.base_offset, write_batch.topic_ids) if wakeups.parked else None
         finally:
             lock.give()
-        if woken:
-            wakeups.wake(woken)
+        if found:
+            if woken is None:
+                wakeups.wake(found)
+            else:
+                woken += found
 
 
 cdef class SegmentRecords:

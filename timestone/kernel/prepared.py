@@ -282,9 +282,12 @@ class PreparedEnd:
         """Replace the lock in a forked child, where a missing thread may hold it."""
         self.lock = Lock()
 
-    def write_prepared_locked(self, write_batch: Any, *, inline: bool = False) -> int | None:
+    def write_prepared_locked(
+        self, write_batch: Any, *, inline: bool = False, woken: list[Any] | None = None
+    ) -> int | None:
         """Write and publish a batch and return its first offset, if that takes two writes to prepared files; return
-        None without a change otherwise. inline: in an event loop, whose slow writes are noted."""
+        None without a change otherwise. inline: in an event loop, whose slow writes are noted. woken: see
+        `published`."""
         size_bytes = write_batch.size_bytes
         if (
             len(self._topic_names) != self.topics.written_count
@@ -302,7 +305,7 @@ class PreparedEnd:
             run = log.write_prepared(write_batch)
             if run is None:
                 return None
-            self._events.published(run, write_batch, log.next_offset)
+            self._events.published(run, write_batch, log.next_offset, woken)
         except BaseException as error:
             self._judge(error)
             raise
@@ -335,17 +338,19 @@ class Published:
     _active_segment: Any
     wakeups: Any
 
-    def published(self, run: Any, write_batch: Any, end_offset: int) -> None:
+    def published(self, run: Any, write_batch: Any, end_offset: int, woken: list[Any] | None = None) -> None:
         """Make records visible, the tail cache first, so that a reader that sees the new end finds them there. Wakes
-        parked readers."""
+        parked readers, or adds what `Wakeups.published` returns to `woken`."""
         self._tail.add(run)
         wakeups, growing = self.wakeups, self._active_segment.segment_list.segments[-1]
         with wakeups.lock:
             self._end_offset = end_offset
             growing.count = end_offset - growing.base_offset
-            woken = wakeups.published(run.base_offset, write_batch.topic_ids) if wakeups.parked else ()
-        if woken:
-            wakeups.wake(woken)
+            found = wakeups.published(run.base_offset, write_batch.topic_ids) if wakeups.parked else ()
+        if woken is not None:
+            woken += found
+        elif found:
+            wakeups.wake(found)
 
 
 class PreparedCommit:

@@ -9,7 +9,7 @@ it holds no lock."""
 
 import logging
 from collections.abc import Collection, Iterable
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,10 @@ class Waiter(Protocol):
 
     def wake(self, first_offset: int) -> None:
         """Called once after a successful park, by the appending thread, which it must not block."""
+
+
+Woken: TypeAlias = tuple[Waiter, int]
+"""A waiter that was taken out of the parked set and has to be woken, with the first offset that concerns it."""
 
 
 class _Interest:
@@ -106,12 +110,11 @@ class Wakeups:
         with self.lock:
             self._unpark(waiter)
 
-    def published(
-        self, first_offset: int, topic_ids: int | npt.NDArray[np.unsignedinteger]
-    ) -> list[tuple[Waiter, int]]:
+    def published(self, first_offset: int, topic_ids: int | npt.NDArray[np.unsignedinteger]) -> list[Woken]:
         """Return the parked waiters that new records concern, each with its first offset, and take them out of the
         parked set. topic_ids: one topic for all records, or one for each. The caller holds `lock`."""
-        parked, woken = self.parked, []
+        parked = self.parked
+        woken: list[Woken] = []
         if self._parked_for_all:
             woken = [(waiter, first_offset) for waiter in self._parked_for_all]
             parked -= self._parked_for_all
@@ -127,16 +130,16 @@ class Wakeups:
                     woken.append((waiter, first_offset + at))
         return woken
 
-    def wake_all(self, end_offset: int) -> list[tuple[Waiter, int]]:
+    def wake_all(self, end_offset: int) -> list[Woken]:
         """Take all waiters out of the parked set and return them with the end offset, because the log closes."""
         with self.lock:
-            woken = [(waiter, end_offset) for waiter in self.parked]
+            woken: list[Woken] = [(waiter, end_offset) for waiter in self.parked]
             self.parked.clear()
             self._parked_for_all.clear()
         return woken
 
     @staticmethod
-    def wake(woken: Iterable[tuple[Waiter, int]]) -> None:
+    def wake(woken: Iterable[Woken]) -> None:
         """Make the calls that the other methods have returned. An error of one reader's callback is logged: the append
         has happened, and the other readers wait."""
         for waiter, first_offset in woken:

@@ -1,6 +1,7 @@
 """End of a replicated log: only a leader appends for clients, a follower what its leader has written."""
 
 from timestone.errors import NotLeader
+from timestone.reading.wakeups import Woken
 from timestone.replication.replica_batch import ReplicaBatch
 from timestone.writing.log_end import LogEnd
 from timestone.writing.write_batch import WriteBatch
@@ -23,10 +24,12 @@ class ReplicatedEnd(LogEnd):
             self.check_leads()
         return super().write_locked(write_batch)
 
-    def write_prepared_locked(self, write_batch: WriteBatch, *, inline: bool = False) -> int | None:
+    def write_prepared_locked(
+        self, write_batch: WriteBatch, *, inline: bool = False, woken: list[Woken] | None = None
+    ) -> int | None:
         """See `LogEnd`. Records of a leader keep their times, which the prepared way does not."""
         if isinstance(write_batch, ReplicaBatch):
             return None
         if write_batch.count:
             self.check_leads()
-        return super().write_prepared_locked(write_batch, inline=inline)
+        return super().write_prepared_locked(write_batch, inline=inline, woken=woken)

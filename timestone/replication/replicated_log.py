@@ -16,6 +16,7 @@ from timestone.errors import CorruptRecord, NotLeader, OffsetOutOfRange
 from timestone.kernel.entries import Entries
 from timestone.log import Log
 from timestone.reading.tail_cache import TailRun, fitting_count, joined_columns
+from timestone.reading.wakeups import Woken
 from timestone.record import Record
 from timestone.replication.names_used import names_in, names_of
 from timestone.replication.replica_batch import ReplicaBatch
@@ -139,15 +140,20 @@ class ReplicatedLog(Log):
         if self.is_held:
             raise NotLeader(f"this replica of {self.folder.name} hands over to another one")
 
-    def append_now(self, write_batch: WriteBatch) -> range | None:
+    def append_now(self, write_batch: WriteBatch, woken: list[Woken] | None = None) -> range | None:
         """Return None: an append has to wait for other replicas."""
         return None
 
     def submit(
-        self, write_batch: WriteBatch, *, ack: Ack | str, done: Callable[[Submission], None] | None = None
+        self,
+        write_batch: WriteBatch,
+        *,
+        ack: Ack | str,
+        done: Callable[[Submission], None] | None = None,
+        woken: list[Woken] | None = None,
     ) -> Submission:
-        """Queue a write batch; see `Log.submit`. Resolved once it is committed, at any level. Raises NotLeader,
-        at once or as the outcome."""
+        """Queue a write batch; see `Log.submit`. Resolved once it is committed, at any level; readers are woken then,
+        and `woken` gets none. Raises NotLeader, at once or as the outcome."""
         self.check_leads()
         submission, term = Submission(write_batch, Ack(ack), done), self._term
         super().submit(
@@ -320,8 +326,10 @@ class ReplicatedLog(Log):
 
     # Events.
 
-    def published(self, run: TailRun, write_batch: WriteBatch, end_offset: int) -> None:
-        """Take note of written records; readers see them when they are shown."""
+    def published(
+        self, run: TailRun, write_batch: WriteBatch, end_offset: int, woken: list[Woken] | None = None
+    ) -> None:
+        """Take note of written records; readers see them, and are woken, when they are shown."""
         self._tail.add(run)
         growing = self._active_segment.segment_list.segments[-1]
         names = max(self.extent[1], names_of(write_batch.topic_ids))

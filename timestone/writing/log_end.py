@@ -15,6 +15,7 @@ from timestone.format.topics import TopicDictionary
 from timestone.kernel import loops
 from timestone.metrics.histogram import Histogram
 from timestone.reading.tail_cache import TailRun
+from timestone.reading.wakeups import Woken
 from timestone.segment import Segment
 from timestone.writing.active_segment import ActiveSegment, FailoverFailed, Mark
 from timestone.writing.inline_writes import InlineWrites
@@ -41,8 +42,10 @@ class EndEvents(Protocol):
     def written_offset(self) -> int:
         """Return the offset after the last record that was written and passed to `published`."""
 
-    def published(self, run: TailRun, write_batch: WriteBatch, end_offset: int) -> None:
-        """Called when records were written, to show them to readers."""
+    def published(
+        self, run: TailRun, write_batch: WriteBatch, end_offset: int, woken: list[Woken] | None = None
+    ) -> None:
+        """Called when records were written, to show them to readers. woken: takes the readers to be woken."""
 
     def tail_lost(self) -> None:
         """Called when the tail cache may differ from the files, to drop it."""

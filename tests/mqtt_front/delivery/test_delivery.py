@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from time import perf_counter_ns
 
 import pytest
 
@@ -20,6 +21,7 @@ from tests.support.mqtt_clients import FakeClient
 from timestone.errors import CorruptRecord
 from timestone.log import Log
 from timestone.reader import Reader
+from timestone.reading.wakeups import Woken
 from timestone.store import Store
 from timestone.writing.write_batch import WriteBatch
 from timestone_access.throttled_log import ThrottledLog
@@ -79,9 +81,16 @@ class Parts:
     def publish_at_once(self, payload: bytes, topic: str = "t") -> None:
         """Append one record as the loop's own thread does."""
         write_batch = WriteBatch.single(payload, self.log.topic_id(topic), 2)
-        self.delivery.expect_woken()
-        offset = self.log.append_batch(write_batch, ack="written").start
-        self.delivery.serve_woken(self.log, write_batch, offset)
+        self.delivery.serve_woken(*self.append_now(write_batch))
+
+    def append_now(self, write_batch: WriteBatch) -> tuple[list[Woken], int, Log, WriteBatch, int]:
+        """Append in the loop's own thread; return what `serve_woken` takes."""
+        woken: list[Woken] = []
+        appended = self.log.append_now(write_batch, woken)
+        if appended is None:  # the files are not prepared yet
+            appended = self.log.append_batch(write_batch, ack="written")
+            self.loop.settle()
+        return woken, perf_counter_ns(), self.log, write_batch, appended.start
 
     def acknowledge(self, session: Session, client: FakeClient, count: int | None = None) -> list[bytes]:
         """Acknowledge all deliveries; return their payloads."""
@@ -164,9 +173,10 @@ def test_inline_delivery_does_pending_work_first(parts: Parts, store: Store, why
     write_batch = WriteBatch.single(b"2", parts.log.topic_id("t"), 2)
     if why == "another record":  # the committer has appended this one, and the loop the one behind it
         parts.publish(b"1")
-    offset = parts.log.append_batch(write_batch, ack="written").start
+    woken, began_ns, log, _, offset = parts.append_now(write_batch)
     sent = len(client.publishes)
-    parts.delivery.serve_woken(store.log("other") if why == "another log" else parts.log, write_batch, offset)
+    log = store.log("other") if why == "another log" else log
+    parts.delivery.serve_woken(woken, began_ns, log, write_batch, offset)
     if why in ("full window", "full socket", "saving"):
         assert len(client.publishes) == sent
     client.writable = True
@@ -177,10 +187,13 @@ def test_inline_delivery_does_pending_work_first(parts: Parts, store: Store, why
 
 def test_feeds_woken_by_the_loops_own_append_can_be_served_in_the_same_turn(parts: Parts) -> None:
     session, client = parts.client("a")
-    parts.publish(b"1", topic="a")
-    parts.delivery.serve_woken()
+    parts.publish(b"0", topic="a")
+    parts.loop.settle()
+    assert len(client.take()) == 1
+    woken, began_ns, *_ = parts.append_now(WriteBatch([b"1"], parts.log.topic_id("a"), flags=2))
+    parts.delivery.serve_woken(woken, began_ns)
     assert [one.payload for one in client.take()] == [b"1"]
-    parts.delivery.serve_woken()  # no client is left
+    parts.delivery.serve_woken([], began_ns)  # no client is left
     parts.loop.settle()
     assert client.take() == [] and parts.state(session) is FeedState.PARKED
     parts.publish(b"2", topic="a")

@@ -24,6 +24,8 @@ from tests.support.waiting import TIMEOUT_S
 from timestone.commit.submission import Submission
 from timestone.config import Ack
 from timestone.log import Log
+from timestone.reader import Reader
+from timestone.reading.wakeups import Woken
 from timestone.store import Store
 from timestone.writing.write_batch import WriteBatch
 from timestone_access.throttled_log import ThrottledLog
@@ -40,7 +42,7 @@ class Parts:
         self.router = Router(self.logs, [("alarms/#", 1)], topic_levels=10)
         self.settled: dict[str, int] = {}
         self.appended: list[Appended] = []
-        self.written_count = 0
+        self.woken: list[Woken] = []
         self.ingest = Ingest(
             self.router,
             self.loop,
@@ -53,8 +55,8 @@ class Parts:
             written=self.written,
         )
 
-    def written(self, log: Log | None, write_batch: WriteBatch | None, offset: int, began_ns: int) -> None:
-        self.written_count += 1
+    def written(self, readers: list[Woken], *_: object) -> None:
+        self.woken += readers
 
     def settle(self) -> None:
         self.loop.run_until(lambda: self.ingest.settled)
@@ -144,9 +146,9 @@ def test_publishes_of_one_turn_are_one_batch_a_log(parts: Parts, monkeypatch: py
     submitted: list[tuple[str, int, Ack]] = []
     original = Log.submit
 
-    def submit(log: Log, write_batch: WriteBatch, *, ack: Ack, done: object) -> Submission:
+    def submit(log: Log, write_batch: WriteBatch, *, ack: Ack, **how: Any) -> Submission:
         submitted.append((log.name, write_batch.count, ack))
-        return original(log, write_batch, ack=ack, done=done)  # type: ignore[arg-type]
+        return original(log, write_batch, ack=ack, **how)
 
     monkeypatch.setattr(Log, "submit", submit)
     sources = [Source() for _ in range(20)]
@@ -174,8 +176,8 @@ def test_publish_is_not_acknowledged_before_its_level_is_reached(
     submissions: list[Submission] = []
     original = Log.submit
 
-    def submit(log: Log, write_batch: WriteBatch, *, ack: Ack, done: object) -> Submission:
-        submissions.append(original(log, write_batch, ack=ack, done=done))  # type: ignore[arg-type]
+    def submit(log: Log, write_batch: WriteBatch, *, ack: Ack, **how: Any) -> Submission:
+        submissions.append(original(log, write_batch, ack=ack, **how))
         return submissions[-1]
 
     monkeypatch.setattr(Log, "submit", submit)
@@ -337,8 +339,8 @@ def test_failed_log_is_logged_and_other_logs_continue(
 ) -> None:
     source = Source(5)
 
-    def fail(write_batch: WriteBatch, *, ack: Ack, done: object) -> Submission:
-        submission = Submission(write_batch, ack, done)  # type: ignore[arg-type]
+    def fail(write_batch: WriteBatch, *, ack: Ack, done: Any, woken: object) -> Submission:
+        submission = Submission(write_batch, ack, done)
         submission.resolve(OSError(number, "broken"))
         return submission
 
@@ -484,30 +486,32 @@ def test_disk_error_is_reported_to_fast_path_sources(tmp_path: Path, ack: Ack) -
         assert parts.payloads() == [b"first", b"3"]
 
 
-def quick(parts: Parts) -> None:
-    """Make the fast path apply: only the loop writes, a topic is known, and no write seems to take time."""
+def quick(parts: Parts) -> Reader:
+    """Make the fast path apply: only the loop writes, a topic is known, and no write seems to take time. Return a
+    parked reader."""
     log = parts.logs[0]
     log._end.inline_writes.now_s = lambda: 0.0
     log.append(b"first", topic="a", ack="written")
+    reader = log.reader("latest")
+    assert reader.park()
+    return reader
 
 
 def test_loop_writes_a_small_batch_itself_and_reports_it(unflushed: Store) -> None:
     parts, source = Parts(unflushed, ack=Ack.WRITTEN), Source()
-    quick(parts)
-    before, wakeups = parts.written_count, parts.loop.wakeup_count
+    reader, wakeups = quick(parts), parts.loop.wakeup_count
     parts.ingest.add(source, run(("a", b"1", 1)))
     parts.loop.turn()
     assert source.acknowledged == [1], "in the same turn"
-    assert (parts.written_count, parts.loop.wakeup_count) == (before + 1, wakeups)
+    assert (parts.woken, parts.loop.wakeup_count) == ([(reader, 1)], wakeups)
 
 
 def test_loop_writes_at_level_synced_and_serves_readers_first(unflushed: Store) -> None:
     parts = Parts(unflushed)
-    quick(parts)
-    source, before = Source(), parts.written_count
+    reader, source = quick(parts), Source()
     parts.ingest.add(source, run(("a", b"1", 1)))
     parts.loop.turn()
-    assert parts.written_count == before + 1
+    assert parts.woken == [(reader, 1)]
     parts.settle()
     assert source.acknowledged == [1]
     assert parts.payloads() == [b"first", b"1"]

@@ -5,6 +5,7 @@ import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -165,7 +166,9 @@ def test_publish_repeated_over_a_reconnect_fails_when_its_first_attempt_does(
     with timestone.open(tmp_path) as store, mqtt_server(tmp_path, store=store) as server:
         log, submitted = store.log("mqtt"), list[Submission]()
 
-        def hold(write_batch: WriteBatch, *, ack: Ack, done: Callable[[Submission], None]) -> Submission:
+        def hold(
+            write_batch: WriteBatch, *, ack: Ack, done: Callable[[Submission], None], **_: Any
+        ) -> Submission:
             submitted.append(Submission(write_batch, ack, done))
             return submitted[-1]
 

@@ -42,11 +42,11 @@ def test_append_at_level_written_is_durable_after_sync(log: Log, commit: LogComm
 def test_append_inline_is_refused_while_a_large_flush_runs(commit: LogCommit) -> None:
     commit.append(WriteBatch([bytes(1 << 20)]), Ack.SYNCED)
     with commit.sync_lock:
-        assert commit.append_inline(WriteBatch([b"x"])) is None
-    assert commit.append_inline(WriteBatch([b"x"])) == 2
+        assert commit.append_inline(WriteBatch([b"x"]), None) is None
+    assert commit.append_inline(WriteBatch([b"x"]), None) == 2
     commit.sync()
     with commit.sync_lock:
-        assert commit.append_inline(WriteBatch([b"x"])) == 3, "a write does not wait for a small flush"
+        assert commit.append_inline(WriteBatch([b"x"]), None) == 3, "a write does not wait for a small flush"
 
 
 @compiled_only
