@@ -20,8 +20,8 @@ class ListenerSettings:
     cluster_redirect: str | None = field(
         default=None,
         metadata={
-            "help": "address of this listener as clients know it. In a cluster, clients of MQTT 5 at other nodes are "
-            "told to connect there while this node leads; none: they are passed on"
+            "help": "address of this listener as clients know it. In a cluster, clients of MQTT 5 that arrive at other "
+            "nodes are redirected to it while this node leads; none: they are passed on"
         },
     )
 

@@ -49,8 +49,8 @@ def give_up_early(connection: asyncio.StreamWriter | asyncio.Transport) -> None:
 
 
 def send(connection: asyncio.StreamWriter | asyncio.Transport, pieces: list[bytes]) -> None:
-    """Write pieces to a connection. Raises ConnectionResetError when it has ended: uvloop raises RuntimeError there,
-    which is no error of a connection, and asyncio nothing."""
+    """Write pieces to a connection. Raises ConnectionResetError when it has ended, where uvloop would raise
+    RuntimeError."""
     transport = connection.transport if isinstance(connection, asyncio.StreamWriter) else connection
     if transport.is_closing():
         raise ConnectionResetError("the connection has ended")

@@ -31,7 +31,7 @@ def connect(broker: Server, link: ClientProtocol, packet: Connect) -> None:
     it is refused."""
     introduce(link, packet)
     if link.redirect is not None and packet.level == MQTT_5:
-        link.end(Reason.USE_ANOTHER_SERVER, f"told to connect to {link.redirect}")
+        link.end(Reason.USE_ANOTHER_SERVER, f"redirected to {link.redirect}")
         return
     check(broker, link, packet)
     credentials = Credentials(

@@ -150,7 +150,7 @@ class ClientProtocol(ClientSocket):
         self.refusal: ProtocolViolation | None = None
         """Reason why a CONNECT on this connection will be refused, known since its accept."""
         self.redirect: str | None = None
-        """Where a client of MQTT 5 that has arrived at another node is told to connect."""
+        """Address to which a client of MQTT 5 is redirected that has arrived at another node."""
         self.publish_rates = broker.new_rates()
         self.requests: TokenBucket | None = None
         """Rate limit of requests that are answered one by one, from the first request on."""
