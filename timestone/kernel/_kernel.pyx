@@ -96,7 +96,7 @@ cdef extern from "Python.h" nogil:
     char *bytes_in "PyBytes_AS_STRING"(PyObject *piece)
     Py_ssize_t size_of "PyBytes_GET_SIZE"(PyObject *piece)
 
-INTERFACE = 13  # see timestone/kernel/loops.py
+INTERFACE = 14  # see timestone/kernel/loops.py
 CRC32C_BY_INSTRUCTION = bool(crc32c_start())
 
 cdef extern from "Python.h":
