@@ -141,6 +141,8 @@ class Delivery:
         """Wake the readers of an append of the event loop, and serve those of feeds at once. If the append was one
         batch for one log at this offset, a feed that waited for its only record need not read it. began_ns: start of
         the append, by `time.perf_counter_ns`."""
+        if not readers:
+            return
         woken: list[tuple[Feed, Cursor]] = []
         for reader, first_offset in readers:
             if type(reader) is Reader and type(reader.on_wake) is FeedWake:
