@@ -116,9 +116,9 @@ class Link:
         async with asyncio.timeout(_DIAL_S):
             reader, writer = await asyncio.open_connection(host, port, ssl=self._context)
         try:
+            send(writer, encoded(self._hello))  # first: it may have ended again, and then has no options
             give_up_early(writer)
             writer.transport.set_write_buffer_limits(high=_BUFFER_BYTES)
-            send(writer, encoded(self._hello))
             self._writer = writer
             self._linked()
             sending = asyncio.ensure_future(self._send(writer))
