@@ -158,9 +158,9 @@ def roaming(
         ended.set()
         for thread in threads:
             thread.join(LIMIT_S)
+        if failures:  # first: what the block waits for may not come because of them
+            raise failures[0]
     assert not any(thread.is_alive() for thread in threads)
-    if failures:
-        raise failures[0]
 
 
 def until(is_so: Callable[[], bool], limit_s: float = LIMIT_S) -> None:
