@@ -30,10 +30,10 @@ def connect(broker: Server, link: ClientProtocol, packet: Connect) -> None:
     """Authenticate the client, now or later, and admit it. Raises ProtocolViolation with the reason for CONNACK if
     it is refused."""
     introduce(link, packet)
+    check(broker, link, packet)
     if link.redirect is not None and packet.level == MQTT_5:
         link.end(Reason.USE_ANOTHER_SERVER, f"redirected to {link.redirect}")
         return
-    check(broker, link, packet)
     credentials = Credentials(
         packet.client_id, packet.user_name, packet.password, link.address, link.certificate_name
     )

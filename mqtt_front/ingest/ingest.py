@@ -30,6 +30,7 @@ from mqtt_front.runtime.traces import NO_TRACES, Traces
 from timestone.commit.submission import Submission
 from timestone.config import Ack
 from timestone.errors import TimestoneError
+from timestone.log import Log
 from timestone.metrics.histogram import Histogram
 from timestone.reading.wakeups import Wakeups, Woken
 from timestone.writing.write_batch import WriteBatch
@@ -41,6 +42,10 @@ _PUBREC = 0x50
 PIECE_BYTES = 512 * 1024
 """From this size on, publishes are submitted before the end of the turn: the committer writes while the loop continues
 reading."""
+
+Written = Callable[[list[Woken], int, Log | None, WriteBatch | None, int], None]
+"""Takes the readers that the loop's own appends have woken, and when the appends began, by `time.perf_counter_ns`; log,
+batch and first offset if one batch was all that was written."""
 
 
 class Ingest:
@@ -60,14 +65,12 @@ class Ingest:
         settled: dict[str, int],
         traces: Traces = NO_TRACES,
         appended: Callable[[Sequence[Appended]], None] = lambda appended: None,
-        written: Callable[..., None] = lambda readers, *written: Wakeups.wake(readers),
+        written: Written = lambda readers, *_: Wakeups.wake(readers),
     ) -> None:
         """ack: the level at which a publish is acknowledged. The limits apply to unsettled wire bytes, in total and of
         one client; a client over its limit keeps a rate of at least `share_bytes_per_s` beside others. settled: updated
         with the offset, by log, below which everything is answered. appended: called with the appended records.
-        written: called after the loop's own thread has tried to write, before any answer, with the readers to wake
-        (`Woken`), the time of the submission (`time.perf_counter_ns`), and log, batch and first offset if nothing else
-        was written (`Delivery.serve_woken`)."""
+        written: called after the loop's own thread has tried to write, before any answer; it wakes the readers."""
         self._router = router
         self._loop = loop
         self._complaints = throttled_log
@@ -298,8 +301,7 @@ class Ingest:
             if self._shares.held:
                 self._shares.settled(self.submitted_bytes)
             return
-        if woken:
-            self._written(woken, began_ns)
+        self._written(woken, began_ns, None, None, 0)
         turn = Turn(gathered, write_batch)
         turn.began_ns, turn.trace = began_ns, trace
         if outcome is None:
@@ -339,8 +341,7 @@ class Ingest:
             answer_turns([turn], self.acknowledge_all)
             self._time([turn])
             turn.answers = []
-        if woken:
-            self._written(woken, turn.began_ns)
+        self._written(woken, turn.began_ns, None, None, 0)
         if outcomes or not turn.columns:
             self._resolved(outcomes)
 

@@ -129,14 +129,8 @@ class LogCommit(loops.PreparedCommit):
                 self._written_locked(submission, first)
         finally:
             end.lock.release()
-        if (
-            submission is None
-            and first is not None
-            and not (
-                self.is_sync_expected and self._active_segment.unsynced_bytes < self._sync_interval_bytes
-            )
-        ):
-            self._committer.expect_sync(self)
+        if submission is None and first is not None:
+            self.expect_sync()
         return first
 
     def submit(

@@ -96,7 +96,7 @@ cdef extern from "Python.h" nogil:
     char *bytes_in "PyBytes_AS_STRING"(PyObject *piece)
     Py_ssize_t size_of "PyBytes_GET_SIZE"(PyObject *piece)
 
-INTERFACE = 14  # see timestone/kernel/loops.py
+INTERFACE = 15  # see timestone/kernel/loops.py
 CRC32C_BY_INSTRUCTION = bool(crc32c_start())
 
 cdef extern from "Python.h":
@@ -1160,11 +1160,17 @@ cdef class PreparedCommit:
             first = None if self._queue.queued_bytes else end.write_prepared(write_batch, False, None)
         finally:
             lock.give()
-        if first is not None and not (
-            self.is_sync_expected and end.active_segment.unsynced_bytes < self._sync_interval_bytes
-        ):
-            self._committer.expect_sync(self)
+        if first is not None:
+            self.sync_later()
         return first
+
+    def expect_sync(self):
+        self.sync_later()
+
+    cdef int sync_later(self) except -1:
+        if not (self.is_sync_expected and self._end.active_segment.unsynced_bytes < self._sync_interval_bytes):
+            self._committer.expect_sync(self)
+        return 0
 
 
 cdef class Published:

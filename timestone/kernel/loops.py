@@ -41,7 +41,7 @@ __all__ = [
     "write_records",
 ]
 
-INTERFACE = 14
+INTERFACE = 15
 """Incremented with every change of a signature or result, so that a stale build is not used with newer sources."""
 
 PURE_WANTED = os.environ.get("TIMESTONE_PURE", "").lower() not in ("", "0", "no", "false")

@@ -385,8 +385,14 @@ class PreparedCommit:
             return None
         with end.lock:
             first = None if self._queue.queued_bytes else end.write_prepared_locked(write_batch)
-        if first is not None and not (
-            self.is_sync_expected and end.active_segment.unsynced_bytes < self._sync_interval_bytes
+        if first is None:
+            return None
+        self.expect_sync()
+        return int(first)
+
+    def expect_sync(self) -> None:
+        """Have the committer flush what was written, unless it will."""
+        if not (
+            self.is_sync_expected and self._end.active_segment.unsynced_bytes < self._sync_interval_bytes
         ):
             self._committer.expect_sync(self)
-        return None if first is None else int(first)

@@ -133,7 +133,7 @@ class Wakeups:
     def wake_all(self, end_offset: int) -> list[Woken]:
         """Take all waiters out of the parked set and return them with the end offset, because the log closes."""
         with self.lock:
-            woken: list[Woken] = [(waiter, end_offset) for waiter in self.parked]
+            woken = [(waiter, end_offset) for waiter in self.parked]
             self.parked.clear()
             self._parked_for_all.clear()
         return woken

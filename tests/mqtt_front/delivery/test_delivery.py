@@ -87,7 +87,8 @@ class Parts:
         """Append in the loop's own thread; return what `serve_woken` takes."""
         woken: list[Woken] = []
         appended = self.log.append_now(write_batch, woken)
-        if appended is None:  # the files are not prepared yet
+        if appended is None:
+            assert self.log.end_offset == 0, "only the first append has to prepare files and names"
             appended = self.log.append_batch(write_batch, ack="written")
             self.loop.settle()
         return woken, perf_counter_ns(), self.log, write_batch, appended.start
@@ -191,9 +192,9 @@ def test_feeds_woken_by_the_loops_own_append_can_be_served_in_the_same_turn(part
     parts.loop.settle()
     assert len(client.take()) == 1
     woken, began_ns, *_ = parts.append_now(WriteBatch([b"1"], parts.log.topic_id("a"), flags=2))
-    parts.delivery.serve_woken(woken, began_ns)
+    parts.delivery.serve_woken(woken, began_ns, None, None, 0)
     assert [one.payload for one in client.take()] == [b"1"]
-    parts.delivery.serve_woken([], began_ns)  # no client is left
+    parts.delivery.serve_woken([], began_ns, None, None, 0)  # no client is left
     parts.loop.settle()
     assert client.take() == [] and parts.state(session) is FeedState.PARKED
     parts.publish(b"2", topic="a")
