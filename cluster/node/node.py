@@ -1,55 +1,43 @@
 """A node of a cluster: registers in etcd, holds its replicas, and joins them with those of other nodes."""
 
 import asyncio
-import json
 import logging
-import secrets
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 from timestone.address import shown_address
-from timestone.disk.files import Files
-from timestone.errors import InvalidName, TimestoneError, UnknownLog
-from timestone.format.names import log_folder
+from timestone.errors import TimestoneError
 from timestone.fronts import Door
-from timestone.recovery.segment_report import State
-from timestone.replication.replicated_log import ReplicatedLog
 from timestone.store import Store
 from timestone_cluster.actions import Propose
 from timestone_cluster.deadlines import TICK_S
 from timestone_cluster.errors import (
     EtcdUnavailable,
-    UndecodableShardRecord,
     UndecodableValue,
-    WrongCluster,
 )
 from timestone_cluster.etcd.client import Coordinator
 from timestone_cluster.etcd.keys import (
-    LOG_SETTINGS,
     ClusterKeys,
     ClusterValue,
-    LogValue,
     NodeValue,
-    check_log_name,
 )
 from timestone_cluster.etcd.registry import Registration, Registry, cluster_of
 from timestone_cluster.frames import Frame
 from timestone_cluster.leader import Leader
 from timestone_cluster.node.front_host import SHARD, FrontHost
+from timestone_cluster.node.held_shards import HeldShards, log_values
 from timestone_cluster.node.links import Item, Link, Listener
 from timestone_cluster.node.relay import Place, Relays
-from timestone_cluster.node.replica_folder import make_replica_folder, replica_id
+from timestone_cluster.node.replica_folder import identity
 from timestone_cluster.node.requests import Requests
 from timestone_cluster.node.shard import Shard, now_s
 from timestone_cluster.node.wire import Hello, Message
 from timestone_cluster.shard_record import ShardRecord, node_of
 
 _LOGGER = logging.getLogger("timestone.cluster")
-IDENTITY_NAME = "NODE"
 _ETCD_S = 30.0
 _HAND_OVER_S = 5.0
 _DAMAGE_S = 5.0
@@ -90,17 +78,21 @@ class Node:
         self._store, self._etcd, self._keys = store, etcd, keys
         self._node_name, self._listen, self._advertise, self._tls = name, listen, advertise, tls
         self._host, self.failed = host, failed
-        self.shards: dict[int, Shard] = {}
         self.address = ""
         self.id = ""
         self._run = 0
         self._cluster: ClusterValue | None = None
-        self._lost_records: set[int] = set()
+        self._held: HeldShards | None = None
         self._links: dict[str, Link] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._registry = Registry(etcd, keys, self._changed)
         self._registration: Registration | None = None
         self._listener: Listener | None = None
+
+    @property
+    def shards(self) -> Mapping[int, Shard]:
+        """Return the replicas by the number of their shard; none before the start."""
+        return self._held.shards if self._held is not None else {}
 
     # Starting and stopping.
 
@@ -111,7 +103,10 @@ class Node:
         if self._host is not None:
             await self._host.make_logs(self._etcd, self._keys, self._cluster)
         self.id = identity(self._store.files, self._store.path, self._cluster.id)
-        requests = Requests(self._store, self.shards, self._damaged, self.id, self._host)
+        held = self._held = HeldShards(
+            self._store, self._cluster, self.id, self, has_front=self._host is not None
+        )
+        requests = Requests(self._store, held.shards, held.damaged, self.id, self._host)
         listener = self._listener = Listener(self._cluster.id, self._linked, self._received, requests.handle)
         host, _ = self._listen
         port = await listener.start(*self._listen, self._tls.server if self._tls else None)
@@ -123,7 +118,7 @@ class Node:
         self._start(self._registration.run())
         self._start(self._registry.run())
         self._start(self._tick())
-        self._start(self._watch_damage())
+        self._start(self._watch_damage(held))
 
     async def _found_cluster(self) -> ClusterValue:
         ends_s = now_s() + _ETCD_S
@@ -183,16 +178,16 @@ class Node:
                 self._host.tick(self.shards.get(SHARD))
             await asyncio.sleep(TICK_S)
 
-    async def _watch_damage(self) -> None:
+    async def _watch_damage(self, held: HeldShards) -> None:
         """Pass on what the scrubber finds."""
         while True:
             await asyncio.sleep(_DAMAGE_S)
             try:
-                found = await asyncio.to_thread(self._damaged)
+                found = await asyncio.to_thread(held.damaged)
             except (TimestoneError, OSError) as error:
                 _LOGGER.warning("damage cannot be read: %s", error)
                 continue
-            for shard in list(self.shards.values()):
+            for shard in list(held.shards.values()):
                 shard.damaged(found)
 
     # etcd.
@@ -206,7 +201,7 @@ class Node:
 
     def _changed(self) -> None:
         """Take the picture of etcd: new nodes, logs, shards and records."""
-        if not self._run:
+        if not self._run or self._held is None:
             return
         registry = self._registry
         if self._cluster is None or not self._is_same_cluster():
@@ -217,31 +212,18 @@ class Node:
         for node in registry.below("nodes"):
             if node != self.id and node not in self._links:
                 self._links[node] = self._made_link(node)
-        if not registry.below("logs"):
+        logs = registry.below("logs")
+        if not logs:
             return  # without a log there is nothing to hold, and no frame by which to hear of each other
-        known, placed = registry.below("shards"), registry.below("placed")
+        values, known, placed = log_values(logs), registry.below("shards"), registry.below("placed")
         for number in range(self._cluster.shards):
-            found = known.get(str(number))
-            if found is None and (number in self.shards or str(number) in placed):
-                self._lost_record(number)
-                continue
-            if found is None:
+            pair = known.get(str(number))
+            if pair is None and number not in self.shards and str(number) not in placed:
                 self._make_shard(number)
-                continue
-            self._lost_records.discard(number)
-            try:
-                record = ShardRecord.decode(found.value)
-            except UndecodableShardRecord as error:
-                _LOGGER.error("shard %d: %s", number, error)
-                continue
-            if self.id in record.nodes:
-                self._take_shard(number)
-                self.shards[number].record_seen(record, found.revision)
-                if self._host is not None:
-                    self._host.leader_changed()
-            elif number in self.shards:
-                _LOGGER.warning("shard %d: another node has this one's place; its files stay", number)
-                self._start(self.shards.pop(number).close())
+            elif (closing := self._held.take(number, pair, values, self._run)) is not None:
+                self._start(closing)
+        if self._host is not None:
+            self._host.leader_changed()
 
     def _is_same_cluster(self) -> bool:
         pair = self._registry.pairs.get(self._keys.cluster)
@@ -253,59 +235,6 @@ class Node:
             )
         except UndecodableValue:
             return False
-
-    def _log_values(self) -> dict[str, LogValue]:
-        found = {}
-        for name, pair in self._registry.below("logs").items():
-            try:
-                found[check_log_name(name)] = LogValue.decode(pair.value)
-            except (InvalidName, UndecodableValue) as error:
-                _LOGGER.error("a log in etcd is left out: %s", error)
-        return found
-
-    def _take_shard(self, number: int) -> None:
-        assert self._cluster is not None
-        values = self._log_values()
-        logs = {log_folder(name, number): name for name in values}
-        if number not in self.shards:
-            opened = {folder: self._log(name, number, values[name]) for folder, name in logs.items()}
-            self.shards[number] = Shard(
-                number, self.id, self._run, self._cluster.min_isr, opened, self._damaged(), self
-            )
-            return
-        for folder, name in logs.items():
-            log = self._log(name, number, values[name])
-            if self.shards[number].log(folder) is None:
-                self.shards[number].add_log(folder, log)
-
-    def _log(self, name: str, number: int, value: LogValue) -> ReplicatedLog:
-        """Return a replica with the settings that etcd has for its log."""
-        assert self._cluster is not None
-        log_id = replica_id(self._cluster.id, name, number)
-        try:
-            log = self._store.log(name, number, create=False)
-        except UnknownLog:
-            make_replica_folder(self._store, name, number, log_id)
-            log = self._store.log(name, number, config=value.config)
-        if log.id != log_id and self._host is not None:
-            raise WrongCluster(
-                f"log {name} of this node was made before clusters had MQTT: start with an empty folder"
-            )
-        assert isinstance(log, ReplicatedLog)
-        wanted = {one: getattr(value.config, one) for one in LOG_SETTINGS}
-        if changed := {one: new for one, new in wanted.items() if getattr(log.config, one) != new}:
-            _LOGGER.info("%s-%d: settings are changed to %s", name, number, changed)
-            log.configure(**changed)
-        return log
-
-    def _damaged(self) -> frozenset[str]:
-        """Return the logs in which recovery or the scrubber has found damage."""
-        found = {
-            log_folder(one.log, one.partition)
-            for one in self._store.recoveries
-            if any(scan.state is State.DAMAGED or scan.damaged for scan in one.scans)
-        }
-        return frozenset(found | {log_folder(one.log, one.partition) for one in self._store.damage()})
 
     def _make_shard(self, number: int) -> None:
         """Put the first record of a shard, once there are enough nodes for it."""
@@ -326,20 +255,6 @@ class Node:
                     self._keys.shard(number), record.encode(), revision=0, present=(placed, 0), also=placed
                 )
             )
-
-    def _lost_record(self, number: int) -> None:
-        """Say that the record of a shard is gone from etcd, and what it was. A new one would begin at generation 0 with
-        any nodes, though the logs of others hold what was acknowledged."""
-        if number in self._lost_records:
-            return
-        self._lost_records.add(number)
-        record = self.shards[number].replica.record if number in self.shards else None
-        last = record.encode().decode() if record is not None else "not known to this node"
-        _LOGGER.error(
-            "shard %d: its record is gone from etcd: no node is elected, admitted or dismissed; it was %s",
-            number,
-            last,
-        )
 
     def propose(self, shard: int, proposal: Propose) -> None:
         """Run a transaction for a shard."""
@@ -443,27 +358,8 @@ class Node:
         return {
             "shards": len(self.shards),
             "leading": sum(isinstance(role, Leader) and role.is_serving for role in roles),
-            "alarms": sum(bool(one.alarm) for one in self.shards.values()) + len(self._lost_records),
+            "alarms": sum(bool(one.alarm) for one in self.shards.values())
+            + len(self._held.lost if self._held else ()),
             "links": sum(link.is_up for link in self._links.values()),
             **(self._host.status() if self._host is not None else {}),
         }
-
-
-def identity(files: Files, folder: Path, cluster: str) -> str:
-    """Return the id of the node whose data this folder has; made at its first start. Raises WrongCluster, OSError."""
-    path = folder / IDENTITY_NAME
-    try:
-        found = json.loads(path.read_bytes())
-        node, owner = str(found["node"]), str(found["cluster"])
-    except FileNotFoundError:
-        node, owner = secrets.token_hex(8), cluster
-        unfinished = path.with_name(path.name + ".tmp")
-        unfinished.unlink(missing_ok=True)
-        files.write_file(unfinished, json.dumps({"node": node, "cluster": cluster}).encode() + b"\n")
-        files.rename(unfinished, path)
-        files.sync_directory(folder)
-    except (ValueError, KeyError, TypeError) as error:
-        raise WrongCluster(f"{path} is not valid: {error!r}") from None
-    if owner != cluster:
-        raise WrongCluster(f"{folder} belongs to the cluster {owner}, and etcd has the cluster {cluster}")
-    return node

@@ -1,0 +1,122 @@
+"""Shards of which a node holds replicas, opened and closed as the records in etcd say."""
+
+import logging
+from collections.abc import Coroutine, Mapping
+from typing import Any
+
+from timestone.errors import InvalidName, UnknownLog
+from timestone.format.names import log_folder
+from timestone.recovery.segment_report import State
+from timestone.replication.replicated_log import ReplicatedLog
+from timestone.store import Store
+from timestone_cluster.errors import UndecodableShardRecord, UndecodableValue, WrongCluster
+from timestone_cluster.etcd.client import KeyValue
+from timestone_cluster.etcd.keys import LOG_SETTINGS, ClusterValue, LogValue, check_log_name
+from timestone_cluster.node.replica_folder import make_replica_folder, replica_id
+from timestone_cluster.node.shard import Shard, Surroundings
+from timestone_cluster.shard_record import ShardRecord
+
+_LOGGER = logging.getLogger("timestone.cluster")
+
+
+class HeldShards:
+    """Replicas of one node by the number of their shard. Event-loop thread only, but for `damaged`."""
+
+    def __init__(
+        self, store: Store, cluster: ClusterValue, node: str, around: Surroundings, *, has_front: bool
+    ) -> None:
+        """has_front: logs have to be those that a front knows again on another node."""
+        self.shards: dict[int, Shard] = {}
+        self.lost: set[int] = set()
+        """Shards whose record is gone from etcd."""
+        self._store, self._cluster, self._node, self._around = store, cluster, node, around
+        self._has_front = has_front
+
+    def take(
+        self, number: int, pair: KeyValue | None, logs: Mapping[str, LogValue], run: int
+    ) -> Coroutine[Any, Any, None] | None:
+        """Take what etcd has of a shard that has had a record. Return what ends its replica, if it is to end.
+
+        run: of this node. Raises TimestoneError and OSError if a log cannot be opened."""
+        if pair is None:
+            self._lose(number)
+            return None
+        self.lost.discard(number)
+        try:
+            record = ShardRecord.decode(pair.value)
+        except UndecodableShardRecord as error:
+            _LOGGER.error("shard %d: %s", number, error)
+            return None
+        if self._node in record.nodes:
+            self._hold(number, logs, run)
+            self.shards[number].record_seen(record, pair.revision)
+        elif number in self.shards:
+            _LOGGER.warning("shard %d: another node has this one's place; its files stay", number)
+            return self.shards.pop(number).close()
+        return None
+
+    def damaged(self) -> frozenset[str]:
+        """Return the logs in which recovery or the scrubber has found damage."""
+        found = {
+            log_folder(one.log, one.partition)
+            for one in self._store.recoveries
+            if any(scan.state is State.DAMAGED or scan.damaged for scan in one.scans)
+        }
+        return frozenset(found | {log_folder(one.log, one.partition) for one in self._store.damage()})
+
+    def _hold(self, number: int, values: Mapping[str, LogValue], run: int) -> None:
+        logs = {log_folder(name, number): name for name in values}
+        if number not in self.shards:
+            opened = {folder: self._log(name, number, values[name]) for folder, name in logs.items()}
+            self.shards[number] = Shard(
+                number, self._node, run, self._cluster.min_isr, opened, self.damaged(), self._around
+            )
+            return
+        for folder, name in logs.items():
+            log = self._log(name, number, values[name])
+            if self.shards[number].log(folder) is None:
+                self.shards[number].add_log(folder, log)
+
+    def _log(self, name: str, number: int, value: LogValue) -> ReplicatedLog:
+        """Return a replica with the settings that etcd has for its log."""
+        log_id = replica_id(self._cluster.id, name, number)
+        try:
+            log = self._store.log(name, number, create=False)
+        except UnknownLog:
+            make_replica_folder(self._store, name, number, log_id)
+            log = self._store.log(name, number, config=value.config)
+        if log.id != log_id and self._has_front:
+            raise WrongCluster(
+                f"log {name} of this node was made before clusters had MQTT: start with an empty folder"
+            )
+        assert isinstance(log, ReplicatedLog)
+        wanted = {one: getattr(value.config, one) for one in LOG_SETTINGS}
+        if changed := {one: new for one, new in wanted.items() if getattr(log.config, one) != new}:
+            _LOGGER.info("%s-%d: settings are changed to %s", name, number, changed)
+            log.configure(**changed)
+        return log
+
+    def _lose(self, number: int) -> None:
+        """Say that the record of a shard is gone from etcd, and what it was. A new one would begin at generation 0 with
+        any nodes, though the logs of others hold what was acknowledged."""
+        if number in self.lost:
+            return
+        self.lost.add(number)
+        record = self.shards[number].replica.record if number in self.shards else None
+        last = record.encode().decode() if record is not None else "not known to this node"
+        _LOGGER.error(
+            "shard %d: its record is gone from etcd: no node is elected, admitted or dismissed; it was %s",
+            number,
+            last,
+        )
+
+
+def log_values(pairs: Mapping[str, KeyValue]) -> dict[str, LogValue]:
+    """Return the logs of a cluster by name, without those that are not valid."""
+    found = {}
+    for name, pair in pairs.items():
+        try:
+            found[check_log_name(name)] = LogValue.decode(pair.value)
+        except (InvalidName, UndecodableValue) as error:
+            _LOGGER.error("a log in etcd is left out: %s", error)
+    return found

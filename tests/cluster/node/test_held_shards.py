@@ -1,0 +1,77 @@
+"""Shards that a node holds: as the records in etcd say, on a real store."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.cluster.node.test_shard import Noted
+from tests.support.workload import crash_config
+from timestone.replication.replicated_log import ReplicatedLog
+from timestone.store import Store
+from timestone_cluster.etcd.client import KeyValue
+from timestone_cluster.etcd.keys import ClusterValue, LogValue
+from timestone_cluster.node.held_shards import HeldShards, log_values
+from timestone_cluster.shard_record import ShardRecord
+
+CLUSTER = ClusterValue("c1", 2, 3, 2)
+LOGS = {"telemetry": LogValue({"retention_ms": 1000})}
+
+
+def pair(record: ShardRecord | None = None, value: bytes = b"") -> KeyValue:
+    return KeyValue("k", value if record is None else record.encode(), 1, 1)
+
+
+def holding(folder: Path, check: Callable[[HeldShards, Store], object]) -> None:
+    async def run() -> None:
+        with Store(folder, crash_config(), log_type=ReplicatedLog) as store:
+            check(held := HeldShards(store, CLUSTER, "b", Noted(), has_front=True), store)
+            for shard in held.shards.values():
+                await shard.close()
+
+    asyncio.run(run())
+
+
+def test_replica_is_opened_with_the_settings_of_its_log_when_the_record_names_the_node(
+    tmp_path: Path,
+) -> None:
+    def check(held: HeldShards, store: Store) -> None:
+        assert held.take(0, pair(ShardRecord.first(("a", "b", "c"))), LOGS, 7) is None
+        assert held.take(1, pair(ShardRecord.first(("a", "c", "d"))), LOGS, 7) is None
+        assert list(held.shards) == [0]
+        assert store.log_names() == [("telemetry", 0)]
+        assert store.log("telemetry").config.retention_ms == 1000
+        held.take(0, pair(ShardRecord.first(("a", "b", "c"))), {**LOGS, "flow": LogValue()}, 7)
+        assert held.shards[0].log("flow-0") is not None
+
+    holding(tmp_path, check)
+
+
+def test_replica_ends_when_another_node_has_its_place(tmp_path: Path) -> None:
+    def check(held: HeldShards, store: Store) -> None:
+        held.take(0, pair(ShardRecord.first(("a", "b", "c"))), LOGS, 7)
+        closing = held.take(0, pair(ShardRecord.first(("a", "c", "d"))), LOGS, 7)
+        assert closing is not None
+        assert not held.shards
+        closing.close()
+
+    holding(tmp_path, check)
+
+
+def test_replica_stays_when_its_record_is_gone_or_not_valid(tmp_path: Path) -> None:
+    def check(held: HeldShards, store: Store) -> None:
+        record = pair(ShardRecord.first(("a", "b", "c")))
+        held.take(0, record, LOGS, 7)
+        assert held.take(0, pair(value=b"{}"), LOGS, 7) is None
+        assert not held.lost
+        assert held.take(0, None, LOGS, 7) is None
+        assert list(held.shards) == [0]
+        assert held.lost == {0}
+        held.take(0, record, LOGS, 7)
+        assert not held.lost
+
+    holding(tmp_path, check)
+
+
+def test_log_is_left_out_when_its_value_is_not_valid() -> None:
+    found = log_values({"telemetry": pair(value=LogValue().encode()), "flow": pair(value=b"[]")})
+    assert list(found) == ["telemetry"]
