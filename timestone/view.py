@@ -10,6 +10,7 @@ import bisect
 import errno
 import importlib
 import itertools
+import math
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -312,7 +313,7 @@ class LogView(ReadableLog):
         self.topics.follow()
         listed, _ = listed_bases(present)
         found = self._look_around(listed, self._unchanged(present))
-        deleted = self._deleted_of(found)
+        deleted = self._deleted_of(listed, found)
         bases = [base for base in listed if base > deleted and (base not in found or found[base] is not None)]
         seen = {base: segment for base in bases if (segment := found.get(base)) is not None}
         segments = ListedSegments(bases, seen, lambda base: self._look_late(bases, base))
@@ -429,14 +430,14 @@ class LogView(ReadableLog):
         if segment.end_offset > following and self._looks.is_served(following):
             segment.count = following - segment.base_offset
 
-    def _deleted_of(self, found: Mapping[int, Segment | None]) -> int:
-        """Return the highest base offset that was deleted since the listing; -1 for none. Segments before it are
-        deleted too, even if they existed when they were examined."""
-        missing = {base for base, segment in found.items() if segment is None}
-        if not missing:
+    def _deleted_of(self, listed: Sequence[int], found: Mapping[int, Segment | None]) -> int:
+        """Return the highest base offset that was deleted since the listing; -1 if none is missing. It and all before
+        it are deleted, even if they existed when they were examined."""
+        if all(found.values()):
             return -1
         present = self._files.names(self.folder)
-        return max(missing.difference(listed_bases(present)[0], halves_aside(present)), default=-1)
+        first = min(listed_bases(present)[0], default=math.inf)
+        return max({base for base in listed if base < first} - halves_aside(present), default=-1)
 
     def _moved_on(self, segment_list: SegmentList, offset: int | None, error: FileNotFoundError) -> None:
         """Check the folder after a file was missing: retention renames files before the new segment list is published.

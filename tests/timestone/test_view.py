@@ -25,10 +25,8 @@ from timestone import ReaderId
 from timestone.config import LogConfig, StoreConfig
 from timestone.errors import CorruptLog, NotAStore, OffsetOutOfRange, OffsetsLost, StoreClosed, UnknownLog
 from timestone.log import Log
-from timestone.recovery.segment_look import Look, SegmentLooks
 from timestone.repair.backup import back_up_store
 from timestone.repair.inspection import EXIT_TORN, inspect_store
-from timestone.segment import Segment
 from timestone.store import Store
 from timestone.view import StoreView
 
@@ -548,27 +546,6 @@ def test_view_of_an_emptied_log_has_its_end_offset(place: ExpiringStore) -> None
             assert not view.read(6)
             with pytest.raises(OffsetOutOfRange):
                 view.read(5)
-
-
-def test_view_shows_no_hole_when_a_segment_vanishes_during_a_refresh(
-    place: ExpiringStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log = place.log(retention_bytes=1)
-    place.fill(log, 13)
-    look_at = SegmentLooks.look
-
-    def look_and_delete(
-        looks: SegmentLooks, base: int, known: Segment | None = None, *, both: bool = False
-    ) -> Look:
-        if base == 0:
-            log.apply_retention()
-        return look_at(looks, base, known, both=both)
-
-    monkeypatch.setattr(SegmentLooks, "look", look_and_delete)
-    with timestone.view(place.path) as view:
-        other = view.log("a")
-        assert (other.start_offset, other.end_offset) == (12, 13)
-        assert other.segment_bounds() == [(12, 13)]
 
 
 def test_view_names_a_file_that_is_really_missing(place: ExpiringStore) -> None:

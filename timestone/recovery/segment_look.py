@@ -9,6 +9,7 @@ import numpy as np
 
 from timestone.disk.files import Files
 from timestone.format import names
+from timestone.format.deleted_files import deleted_up_to
 from timestone.index import Checkpoint, DamagedIndex, IndexHeader, Trailer, committed_offset
 from timestone.kernel.entries import ENTRY, ENTRY_BYTES, HEADER_BYTES, entry_position
 from timestone.reading.segment_cache import SegmentCache
@@ -86,9 +87,11 @@ class SegmentLooks:
         """Return the offsets [first, end) that a segment has lost as a whole, by the rules of recovery, or None.
         following: where the next segment begins. Raises OSError, UnsupportedFormat."""
         try:
-            return examine(self._files, self._folder, base, self._log_id).lost_range(following)
+            lost = examine(self._files, self._folder, base, self._log_id).lost_range(following)
         except FileNotFoundError:
             return None  # it is being deleted
+        # Retention renames the index first: for a moment the segment file is alone.
+        return lost if lost and deleted_up_to(self._files.names(self._folder)) < base else None
 
     def _check_segment_file(self, base: int, generation: int) -> None:
         path = names.segment_path(self._folder, base, generation)
