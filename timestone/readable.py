@@ -54,6 +54,8 @@ class ReadableLog(ABC):
         self.name = topics.identity.name
         self.partition = topics.identity.partition
         self.id = topics.identity.log_id
+        self.key = self.name if self.partition == 0 else f"{self.name}:{self.partition}"
+        """Name of the partition in documents that concern several logs; no log is named like that."""
         self.wakeups = Wakeups(topics)
         self.named_readers = NamedReaders(self.name, self.partition, store)
         self._start_offset = self._end_offset = 0

@@ -79,7 +79,7 @@ class Cursor(Protocol):
 
 def own_key(source: LogSource, topic_filter: str) -> str:
     """Return the key of a feed that serves one subscription only."""
-    return f"{source.log.name}/{topic_filter}"
+    return f"{source.log.key}/{topic_filter}"
 
 
 OnWake = Callable[[tuple["Feed", Cursor]], None]
@@ -122,7 +122,7 @@ class Feed:
         self.session = session
         self.source = source
         self.log = source.log
-        self.key = source.log.name if key is None else key
+        self.key = source.log.key if key is None else key
         """Key of the feed in its session."""
         self._heads = source.heads
         self.window = InFlightWindow(seen, in_flight)

@@ -39,7 +39,7 @@ class FilterFeeds(dict[str, Feed]):
             self._cover_own(subscription, source, since, start or (source.log.end_offset, False))
 
     def _cover_shared(self, source: LogSource, since: dict[str, int]) -> None:
-        name = source.log.name
+        name = source.log.key
         if name not in self:
             self[name] = Feed(self._session, source, source.log.end_offset)
         elif name in since:

@@ -51,11 +51,11 @@ class Groups:
 
     def find(self, log: Log, topic_filter: str) -> SharedGroup | None:
         """Return the group, if it exists."""
-        return self._groups.get(_key(log.name, topic_filter))
+        return self._groups.get(_key(log.key, topic_filter))
 
     def get(self, log: Log, topic_filter: str, start: int | None = None, *, owner: str = "") -> SharedGroup:
         """Return the group; a new one belongs to `owner` and begins at `start`, by default at the end of the log."""
-        key = _key(log.name, topic_filter)
+        key = _key(log.key, topic_filter)
         group = self._groups.get(key)
         if group is None:
             form = parse_filter(topic_filter)
@@ -257,7 +257,7 @@ def _key(log: str, topic_filter: str) -> str:
 
 
 def _key_of(group: SharedGroup) -> str:
-    return _key(group.log.name, group.topic_filter)
+    return _key(group.log.key, group.topic_filter)
 
 
 def _reader(group: SharedGroup) -> ReaderId | None:

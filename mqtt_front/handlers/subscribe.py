@@ -51,7 +51,7 @@ def _look_up(broker: Server, link: ClientProtocol, packet: Subscribe) -> None:
         return
     link.wait("answer about where its replay begins")
     broker.read(
-        lambda: {(log.name, time): beginning(log, time) for log in broker.router.readable for time in asked},
+        lambda: {(log.key, time): beginning(log, time) for log in broker.router.readable for time in asked},
         lambda found: link.go_on(lambda: _subscribe_all(_Subscribing(broker, link, packet, wished, found))),
     )
 
@@ -226,10 +226,10 @@ def _starts(
     if start.kind is StartKind.OFFSET and len(sources) > 1:
         raise InvalidName(f"offset {start.number} of {len(sources)} logs: name one with $stream/<log>")
     if start.kind is not StartKind.TIME:
-        return {one.log.name: beginning(one.log, start) for one in sources}
+        return {one.log.key: beginning(one.log, start) for one in sources}
     if isinstance(found, Exception):
         raise OSError(f"the beginning could not be looked up: {found}") from found
-    return {one.log.name: found[one.log.name, start] for one in sources}
+    return {one.log.key: found[one.log.key, start] for one in sources}
 
 
 def _say_what_is_gone(broker: Server, link: ClientProtocol, starts: Mapping[str, Beginning]) -> None:

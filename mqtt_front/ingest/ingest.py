@@ -294,10 +294,10 @@ class Ingest:
                 self.answer_times.observe(perf_counter_ns() - began_ns, answer_count)
             if trace is not None:
                 self._traces.acknowledged(trace, answer_count)
-            self._settled[log.name] = outcome.stop
+            self._settled[log.key] = outcome.stop
             discharge(gathered.sources, gathered.sizes)
             self.room_bytes += gathered.size_bytes
-            self._appended([tuple.__new__(Appended, (log.name, outcome, False))])
+            self._appended([tuple.__new__(Appended, (log.key, outcome, False))])
             if self._shares.held:
                 self._shares.settled(self.submitted_bytes)
             return
@@ -372,8 +372,8 @@ class Ingest:
         for turn in done:
             for number, end in turn.ends.items():
                 log, columns = self._router.logs[number], turn.columns[number]
-                self._settled[log.name] = end
-                appended.append(Appended(log.name, range(end - columns.count, end), columns.retained))
+                self._settled[log.key] = end
+                appended.append(Appended(log.key, range(end - columns.count, end), columns.retained))
             for number, error in turn.errors.items():
                 count = turn.columns[number].count
                 self.dropped[Reason(turn.reason(number)).name.lower()] += count

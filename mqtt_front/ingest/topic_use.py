@@ -71,14 +71,14 @@ class TopicUse:
 
     def _document(self, owner: str) -> bytes:
         logs = {
-            log.name: [log.id, counts.of(owner), sizes.of(owner)]
+            log.key: [log.id, counts.of(owner), sizes.of(owner)]
             for log, counts, sizes in zip(self._logs, self._counts, self._bytes, strict=True)
         }
         return json.dumps({"version": VERSION, "logs": logs}, separators=(",", ":")).encode()
 
     def restore(self, documents: Mapping[str, bytes], complain: logging.Logger) -> None:
         """Restore the counts of an earlier process. Those of a log that no longer exists are dropped."""
-        numbers = {(log.name, log.id): number for number, log in enumerate(self._logs)}
+        numbers = {(log.key, log.id): number for number, log in enumerate(self._logs)}
         for owner, document in documents.items():
             try:
                 counted = _decoded(document)

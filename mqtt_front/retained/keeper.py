@@ -101,7 +101,7 @@ class Retaining:
         shares: Shares | None = None,
     ) -> None:
         self._shares = Shares() if shares is None else shares
-        self._logs = {one.log.name: one for one in logs}
+        self._logs = {one.log.key: one for one in logs}
         for one in logs:
             one.catch_up = functools.partial(self.catch_up, one)
         self._documents = HeldDocuments(documents, [one.log for one in logs])
@@ -214,9 +214,9 @@ class Retaining:
         """Take into account what was appended to one log. Return False if the disk is needed for that:
         `messages.waiting` is then called afterwards."""
         log = messages.log
-        while messages.lagging and log.name not in self._reading:
+        while messages.lagging and log.key not in self._reading:
             if not log.in_memory(messages.position):
-                self._reading.add(log.name)
+                self._reading.add(log.key)
                 try:
                     self._read_executor.submit(self._read_from_disk, messages, messages.position)
                 except RuntimeError:  # the executor is shut down: the front is stopping
@@ -239,7 +239,7 @@ class Retaining:
 
     def _read(self, outcomes: list[tuple[RetainedMessages, Batch | Exception]]) -> None:
         for messages, outcome in outcomes:
-            self._reading.discard(messages.log.name)
+            self._reading.discard(messages.log.key)
             if isinstance(outcome, Batch):
                 self._apply(messages, outcome)
             elif not self._passed(messages, outcome):
@@ -257,7 +257,7 @@ class Retaining:
             messages.position = error.next_offset
         else:
             if not isinstance(error, StoreClosed):
-                self._log.error("retained messages of log %s fall behind: %s", messages.log.name, error)
+                self._log.error("retained messages of log %s fall behind: %s", messages.log.key, error)
             return False
         return True
 
@@ -278,7 +278,7 @@ class Retaining:
             else:
                 self._expiries.call_off(record.topic)
             self._expect(record.topic, None)
-            self._dirty.setdefault(record.topic, Dirty(messages.log.name, record.offset))
+            self._dirty.setdefault(record.topic, Dirty(messages.log.key, record.offset))
         messages.position = max(messages.position, batch.next_offset)
 
     def _elsewhere(self, messages: RetainedMessages, topic: str) -> bool:

@@ -25,7 +25,7 @@ class HeldDocuments:
 
     def __init__(self, documents: Documents, logs: Sequence[Log]) -> None:
         self._documents = documents
-        self._logs = {log.name: log for log in logs}
+        self._logs = {log.key: log for log in logs}
 
     def items(self, space: str) -> dict[str, bytes]:
         return self._documents.items(space)
@@ -39,7 +39,7 @@ class HeldDocuments:
     def hold(self, places: dict[str, Place]) -> None:
         """Pin the logs at these places. Raises OSError."""
         now_us = time.time_ns() // 1000
-        self._put({name: Commitment(place.offset, now_us, self._pin(name)) for name, place in places.items()})
+        self._put({key: Commitment(place.offset, now_us, self._pin(key)) for key, place in places.items()})
 
     def release(self) -> None:
         """Release the pins once the documents hold everything and nothing follows the logs. Raises OSError."""
@@ -47,11 +47,11 @@ class HeldDocuments:
 
     def _put(self, commitments: dict[str, Commitment | None]) -> None:
         items = {
-            ReaderId(name, self._logs[name].partition, READER).key: None if one is None else one.encode()
-            for name, one in commitments.items()
+            ReaderId(log.name, log.partition, READER).key: None if one is None else one.encode()
+            for log, one in ((self._logs[key], one) for key, one in commitments.items())
         }
         self._documents.put_many(SPACE, items)
 
-    def _pin(self, name: str) -> Pin:
+    def _pin(self, key: str) -> Pin:
         # Whole segments are held: at least the one with the checkpoint and the growing one.
-        return Pin(max_bytes=2 * self._logs[name].config.segment_bytes + _HELD_BYTES)
+        return Pin(max_bytes=2 * self._logs[key].config.segment_bytes + _HELD_BYTES)

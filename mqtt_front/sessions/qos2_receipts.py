@@ -37,7 +37,7 @@ class Receipts:
         self._found: dict[str, list[ReceivedId]] = {}
         self.run_id = secrets.randbits(52)
         """Distinguishes documents of this process from those of earlier ones."""
-        self.settled = {log.name: log.end_offset for log in self.logs}
+        self.settled = {log.key: log.end_offset for log in self.logs}
         """Offset by log below which sessions have all packet ids of this process. Maintained by `Ingest`."""
         self.count = 0
         """Number of publishes at QoS 2 in sessions that outlive their connections."""
@@ -85,12 +85,12 @@ def received_since(logs: Iterable[Log], since: Mapping[str, int]) -> dict[str, l
     """Return packet ids of QoS 2 publishes appended at or after an offset of each log, by session key."""
     found: dict[str, list[ReceivedId]] = {}
     for log in logs:
-        for batch in batches_since(log, since.get(log.name, 0)):
+        for batch in batches_since(log, since.get(log.key, 0)):
             for number in np.flatnonzero((batch.flags & FLAG_QOS_MASK) == _EXACTLY_ONCE).tolist():
                 items = {item.kind: item.value for item in batch.headers_of(number)}
                 if HeaderKind.PACKET_ID in items and HeaderKind.PUBLISHER in items:
                     key = items[HeaderKind.PUBLISHER].decode("utf-8", "replace")
                     packet_id = int.from_bytes(items[HeaderKind.PACKET_ID], "little")
-                    entry = ReceivedId(log.name, int(batch.offsets[number]), packet_id)
+                    entry = ReceivedId(log.key, int(batch.offsets[number]), packet_id)
                     found.setdefault(key, []).append(entry)
     return found

@@ -154,7 +154,7 @@ class Session:
         old = self.subscriptions.get(topic_filter)
         since = {} if old is None else dict(old.since)
         for source in sources:
-            self.feeds.cover(subscription, source, since, (starts or {}).get(source.log.name))
+            self.feeds.cover(subscription, source, since, (starts or {}).get(source.log.key))
         self.subscriptions[topic_filter] = replace(subscription, since=since)
         self._note(topic_filter, old)
         return old is None

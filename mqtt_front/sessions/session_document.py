@@ -111,8 +111,8 @@ def _feed_states(session: Session) -> dict[str, Any]:
 
 def _feed_state(feed: Feed, in_flight: list[list[int]]) -> dict[str, Any]:
     state = {"id": feed.log.id, "seen": feed.window.seen, "in_flight": in_flight}
-    if feed.key != feed.log.name:
-        state["log"] = feed.log.name
+    if feed.key != feed.log.key:
+        state["log"] = feed.log.key
     if feed.sent_below > feed.window.seen and not isinstance(feed, SharedFeed):
         state["sent_below"] = feed.sent_below
     if isinstance(feed, SharedFeed):
@@ -307,7 +307,7 @@ def _restore_feed(
         filters = _filters(state["retained"])
         feed = RetainedFeed(session, source, key, filters, until=until, seen=seen, in_flight=in_flight)
     elif state["id"] != log.id:
-        if key == log.name:
+        if key == log.key:
             session.feeds[key] = Feed(session, source, log.start_offset)
         return
     else:

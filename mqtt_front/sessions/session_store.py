@@ -105,7 +105,7 @@ class Sessions:
                 were_away[key] = session_lifetime(document).ended_s > 0
             except UndecodableSession as error:
                 self._log.error("session of %r is left alone: %s", key, error)
-        logs = {log.name: log for log in self._receipts.logs}
+        logs = {log.key: log for log in self._receipts.logs}
         self._groups.restore(groups, logs.get, were_away, self._log)
         shared, readers = self._groups.changes(self._now_us())
         self._documents.put_many(SPACE, {**written, **shared})

@@ -33,13 +33,13 @@ class WillRecords:
         if code < 0:
             return None
         log = self._router.logs[code >> TOPIC_BITS]
-        return Place(log.name, log.end_offset)
+        return Place(log.key, log.end_offset)
 
     def holds(self, place: Place, topic: str, key: str) -> bool:
         """Return whether the will with this key is in its log. Reads the disk."""
         wanted = key.encode()
         for log in self._router.logs:
-            if log.name != place.log:
+            if log.key != place.log:
                 continue
             for batch in batches_since(log, place.offset, topic):
                 for number in np.flatnonzero(batch.header_lengths).tolist():
