@@ -5,15 +5,19 @@ A copy takes time, and the owner continues: files copied later are newer. Every 
 with later ones, so that there are copies from the middle of each append, roll, seal and stop.
 """
 
+import os
 import random
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+import timestone
 from tests.support.crash_oracle import Promises
 from tests.support.power_loss import Disk, Image, Loss
 from tests.support.seeds import told_on_failure
@@ -196,6 +200,38 @@ def test_copies_made_beside_a_writer_can_be_read(quick_directory: Path) -> None:
         writer.stdin.close()
         writer.wait(20)
         writer.stdout.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="splice is a call of Linux")
+def test_copy_is_not_corrupt_when_records_arrive_between_its_holes_and_its_contents(
+    quick_directory: Path,
+) -> None:
+    """`cp` on a memory file system: the kernel takes what the file has no page for as a hole, all other pages by
+    reference, and copies their contents later."""
+    root, copy = quick_directory / "store", quick_directory / "copy"
+    with timestone.open(root, min_free_bytes=0) as store, ExitStack() as opened:
+        log = store.log(LOG)
+        log.append_many([value_of(offset) for offset in range(100)])
+        (copy / log.folder.name).mkdir(parents=True)
+        index = next(log.folder.glob("*.index"))
+        source, target = os.pipe()
+        opened.callback(os.close, source)
+        with index.open("rb") as file:
+            taken = os.splice(file.fileno(), target, index.stat().st_size)
+        os.close(target)
+        log.append_many(
+            [value_of(offset) for offset in range(100, 300)]
+        )  # the page of entries is full with 128
+        with (copy / log.folder.name / index.name).open("wb") as written:
+            while piece := os.read(source, taken):
+                written.write(piece)
+        for path in [*log.folder.glob("*.segment"), log.folder / "topics"]:
+            shutil.copy(path, copy / log.folder.name)
+    assert inspect_store(copy, deep=True).exit_code <= EXIT_TORN
+    with view(copy) as found:
+        assert [record.payload for record in found.log(LOG).reader("earliest")] == list(
+            map(value_of, range(300))
+        )
 
 
 def test_stopped_store_is_not_treated_as_a_copy(quick_directory: Path) -> None:

@@ -363,8 +363,9 @@ class SegmentWriter(loops.PreparedSegment):
     def _reserve(self, count: int) -> None:
         """Reserve zeroed space for `count` entries: by 64 KiB, then doubling, then by 1 MiB.
 
-        From the second step on the zeros are also written. In blocks that are only reserved, each flush of entries
-        would update the metadata of the file; so one flush a step does (docs/performance.md)."""
+        The zeros are also written. In blocks that are only reserved, each flush of entries would update the metadata of
+        the file; so one flush a step does (docs/performance.md). And on tmpfs `cp` takes the holes of a file before its
+        contents: its copy would lack entries that a checkpoint in front of them has as durable."""
         needed = entry_position(count)
         if needed <= self._reserved:
             return
@@ -373,9 +374,8 @@ class SegmentWriter(loops.PreparedSegment):
         end = start + step * -(-(needed - start) // step)
         if end > self._allocated:
             self._allocate(end)
-        if start:
-            for position in range(start, end, len(_ZEROS)):
-                self._files.write_all(self._index_fd, _ZEROS[: end - position], position)
+        for position in range(start, end, len(_ZEROS)):
+            self._files.write_all(self._index_fd, _ZEROS[: end - position], position)
         self._reserved = end
 
     def _allocate(self, end: int) -> None:
