@@ -1,7 +1,9 @@
-"""Network addresses as text: `127.0.0.1:1883`, `[::1]:8883`, `broker.example:1883`. For the fronts and the commands;
-the engine has none."""
+"""What fronts, commands and the cluster share about networks: addresses as text, such as `127.0.0.1:1883`, `[::1]:8883`
+and `broker.example:1883`, and sending on a connection that may have ended. The engine has none."""
 
 import ipaddress
+from collections.abc import Sequence
+from typing import Protocol
 
 PORT_MAX = 65_535
 
@@ -27,3 +29,19 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+class Connection(Protocol):
+    """What `asyncio.StreamWriter` and transports have in common."""
+
+    def is_closing(self) -> bool: ...
+
+    def writelines(self, data: Sequence[bytes], /) -> None: ...
+
+
+def send(connection: Connection, *pieces: bytes) -> None:
+    """Write pieces to a connection. Raises ConnectionResetError when it has ended, where uvloop would raise
+    RuntimeError."""
+    if connection.is_closing():
+        raise ConnectionResetError("the connection has ended")
+    connection.writelines(pieces)

@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
 from typing import ClassVar
 
+from timestone.address import send
 from timestone.errors import TimestoneError
 from timestone.format.names import CONTROL_NAME
 from timestone.store import Store
@@ -81,7 +82,8 @@ class ControlService:
                 "too_many_connections", f"{CONNECTION_COUNT} connections are open, which is the limit"
             )
         if refusal is not None:
-            writer.write(refusal)
+            with suppress(ConnectionResetError):
+                send(writer, refusal)
             writer.close()
             return
         task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
@@ -99,7 +101,7 @@ class ControlService:
                     line = await _line(reader)
                 async with aclosing(self._answer(line)) as reply:
                     async for part in reply:
-                        writer.write(part)
+                        send(writer, part)
                         async with asyncio.timeout(REQUEST_S):
                             await writer.drain()
                 if line is None:

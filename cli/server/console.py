@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-from timestone.address import is_loopback, shown_address
+from timestone.address import is_loopback, send, shown_address
 from timestone.fronts import Front, Guarded
 
 from ..errors import CommandError
@@ -215,7 +215,8 @@ class ConsoleService:
         )
         try:
             assert process.stdin is not None
-            process.stdin.write(json.dumps(self._settings).encode() + b"\n")
+            with suppress(ConnectionResetError):
+                send(process.stdin, json.dumps(self._settings).encode() + b"\n")
             return await process.wait()
         finally:
             if process.returncode is None:

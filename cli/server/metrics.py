@@ -8,7 +8,7 @@ import os
 from collections.abc import Sequence
 from typing import ClassVar
 
-from timestone.address import shown_address
+from timestone.address import send, shown_address
 
 from .collection import Collection
 from .exposition import OPENMETRICS_TYPE, PLAIN_TYPE, exposition, wants_openmetrics
@@ -90,7 +90,7 @@ class MetricsPage:
         try:
             async with asyncio.timeout(_REQUEST_S):
                 head = await reader.readuntil(b"\r\n\r\n")
-                writer.write(await self._response(head.decode("latin-1").split("\r\n")))
+                send(writer, await self._response(head.decode("latin-1").split("\r\n")))
                 writer.close()
                 await writer.wait_closed()  # until the system has all of it
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):

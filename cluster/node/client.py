@@ -7,7 +7,7 @@ from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from typing import Any
 
-from timestone.address import parse_address
+from timestone.address import parse_address, send
 from timestone.errors import NotLeader
 from timestone_cluster.errors import (
     AppendUnknown,
@@ -17,7 +17,7 @@ from timestone_cluster.errors import (
 from timestone_cluster.etcd.client import Coordinator
 from timestone_cluster.etcd.keys import ClusterKeys, NodeValue
 from timestone_cluster.etcd.registry import cluster_of
-from timestone_cluster.node.links import give_up_early, send
+from timestone_cluster.node.links import give_up_early
 from timestone_cluster.node.wire import Append, Appended, Hello, encoded, read_message
 from timestone_cluster.shard_record import ShardRecord, node_of
 
@@ -99,7 +99,7 @@ class ClusterClient:
         async with asyncio.timeout(_DIAL_S):
             reader, writer = await asyncio.open_connection(host, port, ssl=self._context)
         give_up_early(writer)
-        send(writer, encoded(Hello(cluster.id, "")))
+        send(writer, *encoded(Hello(cluster.id, "")))
         connection = _Connection(reader, writer)
         connection.start(self._look(shard, record.generation, connection))
         return connection

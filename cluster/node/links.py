@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from timestone.address import parse_address
+from timestone.address import parse_address, send
 from timestone_cluster.errors import UndecodableFrame
 from timestone_cluster.node.wire import Hello, Message, encoded, read_message
 
@@ -46,15 +46,6 @@ def give_up_early(connection: asyncio.StreamWriter | asyncio.Transport) -> None:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         found.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 1)
         found.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1)
-
-
-def send(connection: asyncio.StreamWriter | asyncio.Transport, pieces: list[bytes]) -> None:
-    """Write pieces to a connection. Raises ConnectionResetError when it has ended, where uvloop would raise
-    RuntimeError."""
-    transport = connection.transport if isinstance(connection, asyncio.StreamWriter) else connection
-    if transport.is_closing():
-        raise ConnectionResetError("the connection has ended")
-    transport.writelines(pieces)
 
 
 class Link:
@@ -116,7 +107,7 @@ class Link:
         async with asyncio.timeout(_DIAL_S):
             reader, writer = await asyncio.open_connection(host, port, ssl=self._context)
         try:
-            send(writer, encoded(self._hello))  # first: it may have ended again, and then has no options
+            send(writer, *encoded(self._hello))  # first: it may have ended again, and then has no options
             give_up_early(writer)
             writer.transport.set_write_buffer_limits(high=_BUFFER_BYTES)
             self._writer = writer
@@ -141,10 +132,10 @@ class Link:
             while self._items:
                 item = self._items.popleft()
                 if isinstance(item, list):
-                    send(writer, item)
+                    send(writer, *item)
                 else:
                     while (pieces := await item()) is not None:
-                        send(writer, pieces)
+                        send(writer, *pieces)
                         await self._drained(writer)
                 await self._drained(writer)
             self._has_items.clear()

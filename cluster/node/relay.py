@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple, cast
 
-from timestone.address import parse_address
+from timestone.address import parse_address, send
 from timestone.fronts import Door
 from timestone_cluster.errors import UndecodableFrame
-from timestone_cluster.node.links import give_up_early, send
+from timestone_cluster.node.links import give_up_early
 from timestone_cluster.node.wire import Hello, Relay, Relayed, decoded, encoded
 
 _LOGGER = logging.getLogger("timestone.cluster")
@@ -212,7 +212,7 @@ class _Client(_Side):
                     lambda: upper, host, port, ssl=self._relays.context
                 )
                 try:
-                    send(transport, self._relays.request(self))
+                    send(transport, *self._relays.request(self))
                     await upper.answered
                 except BaseException:
                     transport.abort()

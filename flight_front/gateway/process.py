@@ -13,7 +13,7 @@ from pathlib import Path
 
 from flight_front.gateway.batch_memory import BatchMemory, new_memory
 from flight_front.settings import ListenerSettings
-from timestone.address import parse_address, shown_address
+from timestone.address import parse_address, send, shown_address
 
 STOP, _RELOAD = b"stop\n", b"reload\n"
 """Lines on standard input after `Start`: end after the calls under way, and read the certificates again. Its end
@@ -85,8 +85,8 @@ class GatewayProcess:
         process = self._process
         if self.runs and process is not None and process.stdin is not None:
             self._reloaded.clear()
-            process.stdin.write(_RELOAD)
-            with suppress(TimeoutError):
+            with suppress(TimeoutError, ConnectionResetError):
+                send(process.stdin, _RELOAD)
                 await asyncio.wait_for(self._reloaded.wait(), _STOP_S)
 
     async def stop(self) -> None:
@@ -96,7 +96,8 @@ class GatewayProcess:
         if process is None or serving is None:
             return
         assert process.stdin is not None
-        process.stdin.write(STOP)
+        with suppress(ConnectionResetError):
+            send(process.stdin, STOP)
         process.stdin.close()
         await asyncio.wait((serving,), timeout=_STOP_S)
         if not serving.done():

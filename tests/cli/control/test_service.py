@@ -1,17 +1,20 @@
 """The control socket from outside: permissions, bounds, hostile clients. Other clients of the server stay served."""
 
+import asyncio
+import gc
 import json
 import os
 import signal
 import socket
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 
 import timestone
 from tests.cli.processes import Running
@@ -122,6 +125,38 @@ def test_seventeenth_connection_is_refused_until_one_ends(tmp_path: Path) -> Non
                 return reply(again).get("ok") is True
 
         wait_for(is_served)
+
+
+def test_client_that_hangs_up_before_its_reply_leaves_no_traceback(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run(store: timestone.Store) -> None:
+        begun, gone = asyncio.Event(), asyncio.Event()
+
+        async def audit(facts: Mapping[str, Any]) -> bool:
+            begun.set()
+            await gone.wait()
+            return True
+
+        control = service.ControlService(store, [], audit)
+        await control.start()
+        with connected(tmp_path) as one:
+            one.sendall(STATUS + encode_request("forget", {"log": "a", "readers": ["b"]}))
+            await begun.wait()  # with a reply that is not read, so the end of the connection is a reset
+        await asyncio.sleep(0.1)
+        gone.set()
+        async with asyncio.timeout(TIMEOUT_S):
+            while control._open:
+                await asyncio.sleep(0.01)
+        await control.stop()
+        gc.collect()  # asyncio reports an exception that nothing has taken
+
+    with (
+        timestone.open(tmp_path, min_free_bytes=0) as store,
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
+        runner.run(run(store))
+    assert caplog.text == ""
 
 
 def test_client_that_sends_nothing_or_half_a_line_is_disconnected(

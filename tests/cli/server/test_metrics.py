@@ -1,13 +1,16 @@
 """The page of metrics and health, over a real store and a real front."""
 
 import asyncio
+import gc
 import json
 import logging
 import socket
+import struct
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
+import uvloop
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 from prometheus_client.parser import text_string_to_metric_families as plain_families
 
@@ -60,7 +63,9 @@ async def ask(page: MetricsPage, request: bytes) -> tuple[str, str]:
 
 
 def on_page(
-    tmp_path: Path, visit: Callable[[MetricsPage], Awaitable[None]], store: timestone.Store | None = None
+    tmp_path: Path,
+    visit: Callable[[MetricsPage], Awaitable[None]],
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
 ) -> None:
     async def run(open_store: timestone.Store) -> None:
         front = MeasuredFront(open_store, LineSettings(), log=logging.getLogger("test"))
@@ -76,7 +81,8 @@ def on_page(
         log.append_many([b"a", b"b", b"c"])
         with log.reader(name='bill"ing') as reader:
             reader.commit(1)
-        asyncio.run(run(opened))
+        with asyncio.Runner(loop_factory=loop_factory) as runner:
+            runner.run(run(opened))
 
 
 def test_page_says_what_fronts_and_store_count(tmp_path: Path) -> None:
@@ -235,6 +241,29 @@ def test_however_many_come_at_once_a_hundred_stay(tmp_path: Path) -> None:
             one.close()
 
     on_page(tmp_path, visit)
+
+
+def test_client_that_hangs_up_before_its_answer_leaves_no_traceback(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def visit(page: MetricsPage) -> None:
+        host, _, port = page.address.rpartition(":")
+        with socket.create_connection((host, int(port))) as one:
+            async with page._collection.at_the_store:
+                one.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+                await asyncio.sleep(0.1)
+                one.setsockopt(
+                    socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+                )  # ends with a reset
+                one.close()
+                await asyncio.sleep(0.1)
+        async with asyncio.timeout(60):
+            while page._answers:
+                await asyncio.sleep(0.01)
+        gc.collect()  # asyncio reports an exception that nothing has taken
+
+    on_page(tmp_path, visit, loop_factory=uvloop.new_event_loop)
+    assert caplog.text == ""
 
 
 def test_store_that_cannot_say_all_says_the_rest(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
