@@ -1,5 +1,5 @@
-"""Log of the server's own figures: a sample of all metrics at each interval, the connections of clients that began and
-ended, and each minute the traffic of connections.
+"""Log of the server's own figures: a sample of all metrics at the start and at each interval, the connections of
+clients that began and ended, and each minute the traffic of connections.
 
 Both logs are ordinary ones with a retention, written at level `written`. What cannot be written is left out and
 counted: nothing else waits for it."""
@@ -137,9 +137,10 @@ class Figures:
             if isinstance(part, Reporting):
                 part.report_to(self.note)
         interval_s = self._interval_ms / 1000
-        self._repeat(self._sample, interval_s)
+        self._repeat(self._sample, interval_s, first_s=0.0)  # with it, the first interval has a beginning
         if self._traffic.count:
-            self._repeat(self._record_traffic, min(TRAFFIC_S, TRAFFIC_SAMPLES * interval_s))
+            traffic_s = min(TRAFFIC_S, TRAFFIC_SAMPLES * interval_s)
+            self._repeat(self._record_traffic, traffic_s, first_s=traffic_s)
 
     async def stop(self) -> None:
         """Write the rest: what has ended by now, and the final metrics."""
@@ -188,14 +189,14 @@ class Figures:
         facts = {"started_us": self._started_us, **facts}
         return encode_event(event, facts, time_us=time.time_ns() // 1000, node=self._node)
 
-    def _repeat(self, work: Callable[[], Awaitable[None]], interval_s: float) -> None:
+    def _repeat(self, work: Callable[[], Awaitable[None]], interval_s: float, *, first_s: float) -> None:
         async def run() -> None:
             loop = asyncio.get_running_loop()
-            due_s = loop.time()
+            due_s = loop.time() + first_s
             while True:
-                due_s = max(due_s + interval_s, loop.time())  # none is made up for
                 await asyncio.sleep(due_s - loop.time())
                 await work()
+                due_s = max(due_s + interval_s, loop.time())  # none is made up for
 
         self._tasks.append(asyncio.get_running_loop().create_task(run()))
 

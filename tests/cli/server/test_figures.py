@@ -27,6 +27,7 @@ from timestone.metrics.records import (
 )
 from timestone_cli.server.collection import Collection
 from timestone_cli.server.figures import EVENT_COUNT, Events, Figures, continued_trace
+from timestone_console.reading.samples import changes
 
 CLIENTS = 12
 
@@ -68,6 +69,20 @@ def last_samples(directory: Path) -> list[Sample]:
     """Return the last sample of each start of the server."""
     found = map(decode_sample, payloads(directory, METRICS_LOG))
     return list({one.started_us: one for one in found}.values())
+
+
+@pytest.mark.slow
+def test_first_interval_after_a_start_has_a_sample_at_both_ends(tmp_path: Path) -> None:
+    for start in range(2):
+        running, address = serve(tmp_path, "--metrics-interval-ms", "1h")
+        with running, Client(address, Connect("device", level=MQTT_5)) as device:
+            for _ in range(start + 3):
+                device.publish(Publish("site/1", b"x", 1))
+            device.flush()
+            assert running.stop()[0] == 0
+    found = changes([decode_sample(one) for one in payloads(tmp_path, METRICS_LOG)])
+    rises = [one and one.rise("timestone_mqtt_publishes_received_total") for one in found]
+    assert rises == [3.0, None, 4.0], "a gap while no server ran"
 
 
 @pytest.mark.slow
