@@ -77,7 +77,7 @@ def mosquitto_server(directory: Path, *, nodelay: bool) -> Iterator[Target]:
     """Run mosquitto with its default: everything in memory, nothing on the disk. The system combines its small packets
     (Nagle's algorithm), which gives more acknowledgements a second, but later. With `nodelay` it does not, nor do the
     other servers."""
-    (port,) = _free_ports(1)
+    (port,) = free_ports(1)
     configuration = directory / "mosquitto.conf"
     configuration.write_text(
         _MOSQUITTO.format(port=port, window=_WINDOW, nodelay=str(nodelay).lower()), "utf-8"
@@ -93,7 +93,7 @@ def mosquitto_server(directory: Path, *, nodelay: bool) -> Iterator[Target]:
 def nats_server(directory: Path, *, native: bool) -> Iterator[Target]:
     """Run nats-server with its MQTT gateway, which keeps QoS 1 in JetStream files without syncing them, or with its own
     protocol."""
-    native_port, mqtt_port = _free_ports(2)
+    native_port, mqtt_port = free_ports(2)
     configuration = directory / "nats.conf"
     configuration.write_text(
         _NATS.format(native=native_port, mqtt=mqtt_port, directory=directory / "jetstream", window=_WINDOW),
@@ -111,7 +111,7 @@ def nats_server(directory: Path, *, native: bool) -> Iterator[Target]:
 @contextmanager
 def rumqttd_server(directory: Path) -> Iterator[Target]:
     """Run rumqttd, which keeps everything in memory."""
-    (port,) = _free_ports(1)
+    (port,) = free_ports(1)
     configuration = directory / "rumqttd.toml"
     configuration.write_text(_RUMQTTD.format(port=port, window=_WINDOW), "utf-8")
     command = [find_program("rumqttd") or "rumqttd", "-c", str(configuration)]
@@ -120,7 +120,7 @@ def rumqttd_server(directory: Path) -> Iterator[Target]:
         yield Target("rumqttd", "mqtt", "127.0.0.1", port, process.pid)
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """Return free ports below the range that the system assigns automatically, so that no other process gets one before
     the server listens."""
     given_out = Path("/proc/sys/net/ipv4/ip_local_port_range")

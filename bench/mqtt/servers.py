@@ -71,10 +71,11 @@ def server_process(command: Sequence[str], directory: Path) -> Iterator[subproce
 
 def wait_until_listening(address: tuple[str, int], process: subprocess.Popen[bytes], directory: Path) -> None:
     """Raises BenchmarkError with the last line of the server's output when it does not start to listen."""
-    _wait_until(lambda: _listens(address), process, directory)
+    _wait_until(lambda: listens(address), process, directory)
 
 
-def _listens(address: tuple[str, int]) -> bool:
+def listens(address: tuple[str, int]) -> bool:
+    """Return whether a server listens at an address."""
     with socket.socket() as probe:
         return probe.connect_ex(address) == 0
 

@@ -19,6 +19,11 @@ BENCHMARKS = {
         "mqtt": Entry("timestone_bench.mqtt.command", "MQTT under load, also beside other servers."),
         "peers": Entry("timestone_bench.peers", "MQTT beside the mosquitto and nats-server installed."),
     },
+    "Cluster": {
+        "cluster": Entry(
+            "timestone_bench.cluster.command", "Three nodes beside one, NATS, Kafka and RabbitMQ."
+        ),
+    },
     "Others": {
         "console": Entry(
             "timestone_bench.console.command", "The console: what it costs a server, how fast it answers."
@@ -50,7 +55,7 @@ Examples:
   timestone bench mqtt fan-in --against mosquitto=127.0.0.1:1884
 """
 
-_EXTRAS = {"pyspark": "spark", "pyarrow": "spark", "obstore": "s3", "grpc": "flight"}
+_EXTRAS = {"pyspark": "spark", "pyarrow": "spark", "obstore": "s3", "grpc": "flight", "httpx": "cluster"}
 """The extra that installs a package which a benchmark needs."""
 
 

@@ -43,3 +43,11 @@ def exchange(channel: socket.socket, request: bytes, is_complete: Callable[[byte
         raise ConnectionError(f"no answer within {_TIMEOUT_S:.0f} s, only {bytes(answer)!r}") from error
     except ValueError as error:
         raise ConnectionError(str(error)) from error
+
+
+def receive(channel: socket.socket, size_bytes: int) -> bytes:
+    """Return so many bytes; fewer if the server closes the connection before."""
+    answer = b""
+    while len(answer) < size_bytes and (data := channel.recv(size_bytes - len(answer))):
+        answer += data
+    return answer

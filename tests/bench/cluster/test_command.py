@@ -1,0 +1,48 @@
+"""The command, from end to end on its own cluster; the other systems are where a user has them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.bench.commands import run
+from timestone_bench.cluster.command import command
+from timestone_cli.errors import CommandError
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--only", "nats"], "invalid --only: expected a part of a row's name .qos1 single; .*, got 'nats'"),
+        (["--kafka", "missing"], "invalid --kafka: expected a path that exists, got missing"),
+        (["--dir", "missing"], "missing is not a directory"),
+    ],
+)
+def test_a_wrong_argument_is_reported_in_one_line(
+    words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CommandError, match=said):
+        run(command, *words)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_it_measures_a_cluster_beside_a_single_node_and_leaves_nothing_behind(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(command, "--quick", "--only", "qos1", "--json", "--dir", str(tmp_path)) == 0
+    result = json.loads(capsys.readouterr().out)["result"]
+    found = {(row["case"], row["figure"]): row for row in result["rows"]}
+    assert {case for case, _ in found} == {"qos1 single", "qos1 cluster", "qos1 relayed"}
+    assert found["qos1 cluster", "per_s"]["ratio"]["median"] > 0
+    assert result["versions"] == {}
+    reached = {goal["what"]: goal["value"] for goal in result["goals"]}
+    assert reached["QoS 1 ÷ single node"] > 0 and reached["PUBACK, p50 ÷ NATS"] is None
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_it_prints_tables_of_markdown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(command, "--quick", "--only", "raw", "--markdown", "--dir", str(tmp_path)) == 0
+    assert "| raw copy | MB/s | " in capsys.readouterr().out
