@@ -75,8 +75,9 @@ async def _replace(
 async def _spare(etcd: Coordinator, keys: ClusterKeys, number: int, node: str) -> None:
     """Leave out a node that has not caught up in time."""
     with suppress(EtcdUnavailable):
-        pair = (await etcd.read(keys.shard(number))).pairs.get(keys.shard(number))
-        change = ShardRecord.decode(pair.value).spared(node) if pair is not None else None
+        pairs = (await etcd.read(keys.prefix)).pairs
+        pair, minimum = pairs.get(keys.shard(number)), cluster_of(pairs, keys).min_isr
+        change = ShardRecord.decode(pair.value).spared(node, minimum) if pair is not None else None
         if pair is not None and change is not None:
             await etcd.put(keys.shard(number), change.encode(), revision=pair.revision)
 

@@ -109,7 +109,8 @@ class ShardRecord:
             return None
         return replace(self, isr=self.isr - {member})
 
-    # Who has a replica. An operator proposes these: a leader that has not seen them yet counts more members, not fewer.
+    # Who has a replica. The balancer and the operator propose these: a leader that has not seen them yet counts more
+    # members, not fewer.
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -122,16 +123,26 @@ class ShardRecord:
             return None
         return replace(self, adding=(*self.adding, node))
 
-    def spared(self, node: str) -> Self | None:
-        """Return the record without a node that copies the shard and is not in sync yet."""
-        if node not in self.adding or node in map(node_of, self.isr):
+    def spared(self, node: str, min_isr: int) -> Self | None:
+        """Return the record without a node that copies the shard. One that is in sync by now leaves the in-sync set as
+        well; not while it leads."""
+        isr = self._isr_without(node)
+        if node not in self.adding or (isr != self.isr and len(isr) < min_isr):
             return None
-        return replace(self, adding=tuple(one for one in self.adding if one != node))
+        if self.leader not in (None, *isr):
+            return None
+        return replace(self, isr=isr, adding=tuple(one for one in self.adding if one != node))
+
+    def ordered(self, nodes: tuple[str, ...]) -> Self | None:
+        """Return the record with its replicas in another order: the preferred leader is the first one."""
+        if nodes == self.replicas or sorted(nodes) != sorted(self.replicas):
+            return None
+        return replace(self, replicas=nodes)
 
     def moved(self, node: str, away: str, min_isr: int) -> Self | None:
         """Return the record with a node in the place of another one, once the new one is in sync. The old one leaves
         the in-sync set as well; not while it leads."""
-        isr = frozenset(member for member in self.isr if node_of(member) != away)
+        isr = self._isr_without(away)
         if node not in self.adding or away not in self.replicas or node not in map(node_of, isr):
             return None
         if len(isr) < min_isr or self.leader not in (None, *isr):
@@ -142,6 +153,9 @@ class ShardRecord:
             replicas=tuple(node if one == away else one for one in self.replicas),
             adding=tuple(one for one in self.adding if one != node),
         )
+
+    def _isr_without(self, node: str) -> frozenset[str]:
+        return frozenset(member for member in self.isr if node_of(member) != node)
 
     # Bytes.
 

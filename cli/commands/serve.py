@@ -230,6 +230,8 @@ def _node(store: Store, settings: ClusterSettings, fronts: Sequence[Front]) -> A
         etcd,
         address.keys,
         name=settings.name or socket.gethostname(),
+        zone=settings.zone or socket.gethostname(),
+        weight=settings.weight,
         listen=parse_address(settings.listen, setting="cluster.listen"),
         advertise=settings.advertise,
         tls=tls,

@@ -21,6 +21,14 @@ class ClusterSettings(Declared):
         default=None, metadata={"help": "file whose first line is the password of that user"}
     )
     name: str = setting("", "name of the node, for people; none: the name of the machine")
+    zone: str = setting(
+        "",
+        "what fails together with this node, as a rack: replicas of a shard are in different zones while there are any; "
+        "none: the machine",
+    )
+    weight: int = setting(
+        1, "share of the replicas that this node holds, beside the weights of others", low=1, high=1000
+    )
     listen: str = setting(
         "127.0.0.1:0",
         "address for other nodes and for clients of the cluster; port 0 takes a free one; beyond loopback it needs "

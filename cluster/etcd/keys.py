@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
 from timestone.address import parse_address
@@ -35,6 +35,27 @@ class ClusterKeys:
         """Return the key by which a running node is registered."""
         return f"{self.prefix}nodes/{node}"
 
+    def member(self, node: str) -> str:
+        """Return the key that a node leaves when it ends: the value that it was last registered with."""
+        return f"{self.prefix}members/{node}"
+
+    def leaving(self, node: str) -> str:
+        """Return the key that is there while a node is to hold nothing."""
+        return f"{self.prefix}leaving/{node}"
+
+    @property
+    def balancer(self) -> str:
+        """Return the key of the node that places replicas at present."""
+        return f"{self.prefix}balancer"
+
+    def wanted(self, number: int) -> str:
+        """Return the key that is there while the leader of a shard is to hand over; its value is the next leader."""
+        return f"{self.prefix}wanted/{number}"
+
+    def pinned(self, number: int) -> str:
+        """Return the key with the nodes of a shard that was placed by command."""
+        return f"{self.prefix}pinned/{number}"
+
     def shard(self, number: int) -> str:
         """Return the key of a shard."""
         return f"{self.prefix}shards/{number}"
@@ -52,15 +73,37 @@ class ClusterKeys:
         return f"{self.prefix}logs/{name}"
 
 
+CLUSTER_SETTINGS = ("balance", "replace_after_ms", "leader_pause_ms")
+"""Settings of a cluster that may change: fields of `ClusterValue`."""
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterValue:
-    """What was decided when the cluster was made."""
+    """What was decided when the cluster was made, and settings of all its nodes."""
 
     id: str
     """Random; a data folder keeps it."""
     shards: int
     replicas: int
     min_isr: int
+    level: int = 1
+    """Of the protocol: nodes use nothing of a later one."""
+    balance: bool = True
+    """Whether replicas and leaders are placed again when nodes come and go."""
+    replace_after_ms: int = 15 * 60 * 1000
+    """How long a node may be away before its replicas are placed elsewhere."""
+    leader_pause_ms: int = 60 * 1000
+    """Between two hand-overs to preferred leaders."""
+
+    def changed(self, settings: Mapping[str, Any]) -> "ClusterValue":
+        """Return the value with other settings. Raises ValueError for an invalid one."""
+        for name, value in settings.items():
+            if name not in CLUSTER_SETTINGS:
+                raise ValueError(f"invalid setting {name!r}: expected one of {', '.join(CLUSTER_SETTINGS)}")
+            wanted = "true or false" if name == "balance" else "a whole number of milliseconds"
+            if type(value) is not type(getattr(self, name)) or (type(value) is int and value < 0):
+                raise ValueError(f"invalid {name}: expected {wanted}, got {value!r}")
+        return replace(self, **settings)
 
     def encode(self) -> bytes:
         """Return the value in etcd."""
@@ -71,23 +114,33 @@ class ClusterValue:
         """Return a value of etcd. Raises UndecodableValue."""
 
         def made(fields: dict[str, Any]) -> ClusterValue:
-            found = cls(
-                _text(fields["id"]), *(_whole(fields[name]) for name in ("shards", "replicas", "min_isr"))
-            )
+            numbers = (_whole(fields[name]) for name in ("shards", "replicas", "min_isr"))
+            found = cls(_text(fields["id"]), *numbers, _whole(fields.get("level", 1)))
             if not (1 <= found.shards <= MOST_SHARDS and 1 <= found.min_isr <= found.replicas):
                 raise ValueError("numbers out of range")
-            return found
+            return found.changed({name: fields[name] for name in CLUSTER_SETTINGS if name in fields})
 
         return _decoded(value, made)
 
 
+LEVELS = 1, 1
+"""Lowest and highest level of the protocol that this version speaks."""
+MOST_WEIGHT = 1000
+
+
 @dataclass(frozen=True, slots=True)
 class NodeValue:
-    """A running node."""
+    """A running node, or one that ran."""
 
     name: str
     peer: str
     """HOST:PORT at which other nodes and clients reach it."""
+    zone: str = ""
+    """What fails at once: replicas of a shard are in different zones while there are any."""
+    weight: int = 1
+    """Share of the replicas, beside the weights of others."""
+    lowest_level: int = 1
+    highest_level: int = 1
 
     def encode(self) -> bytes:
         """Return the value in etcd."""
@@ -98,8 +151,12 @@ class NodeValue:
         """Return a value of etcd. Raises UndecodableValue."""
 
         def made(fields: dict[str, Any]) -> NodeValue:
-            found = cls(_text(fields["name"]), _text(fields["peer"]))
+            zone = fields.get("zone", "")
+            numbers = (_whole(fields.get(name, 1)) for name in ("weight", "lowest_level", "highest_level"))
+            found = cls(_text(fields["name"]), _text(fields["peer"]), zone and _text(zone), *numbers)
             parse_address(found.peer, setting="peer")
+            if not 1 <= found.weight <= MOST_WEIGHT:
+                raise ValueError(f"expected a weight of 1 to {MOST_WEIGHT}, got {found.weight}")
             return found
 
         return _decoded(value, made)

@@ -133,11 +133,11 @@ class Registration:
     """This node's key, which exists while the process is alive and its event loop runs."""
 
     def __init__(
-        self, etcd: Coordinator, key: str, value: NodeValue, registered: Callable[[int], None]
+        self, etcd: Coordinator, key: str, member: str, value: NodeValue, registered: Callable[[int], None]
     ) -> None:
-        """registered: called with each new run."""
+        """member: key that keeps the value when the node ends. registered: called with each new run."""
         self._etcd = etcd
-        self._key = key
+        self._key, self._member = key, member
         self._value = value
         self._registered = registered
         self._lease = 0
@@ -155,6 +155,7 @@ class Registration:
     async def _register(self) -> None:
         self._lease = 0
         lease = await self._etcd.grant(LEASE_S)
+        await self._etcd.put(self._member, self._value.encode())
         # A key of an earlier process would keep its revision of creation, and this one would pass for the other.
         await self._etcd.delete(self._key)
         outcome = await self._etcd.put(self._key, self._value.encode(), revision=0, lease=lease)

@@ -5,7 +5,7 @@ import logging
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from timestone.address import shown_address
@@ -17,9 +17,11 @@ from timestone_cluster.deadlines import TICK_S
 from timestone_cluster.errors import (
     EtcdUnavailable,
     UndecodableValue,
+    WrongCluster,
 )
 from timestone_cluster.etcd.client import Coordinator
 from timestone_cluster.etcd.keys import (
+    LEVELS,
     ClusterKeys,
     ClusterValue,
     NodeValue,
@@ -66,6 +68,8 @@ class Node:
         keys: ClusterKeys,
         *,
         name: str,
+        zone: str = "",
+        weight: int = 1,
         listen: tuple[str, int],
         advertise: str | None = None,
         tls: Tls | None = None,
@@ -76,7 +80,8 @@ class Node:
         not what it listens on. host: of the front, if the node has one. failed: called when the process has to end,
         because its store cannot be relied on."""
         self._store, self._etcd, self._keys = store, etcd, keys
-        self._node_name, self._listen, self._advertise, self._tls = name, listen, advertise, tls
+        self._value = NodeValue(name, "", zone, weight, *LEVELS)
+        self._listen, self._advertise, self._tls = listen, advertise, tls
         self._host, self.failed = host, failed
         self.address = ""
         self.id = ""
@@ -100,6 +105,11 @@ class Node:
         """Join the cluster: listen, then register. Raises WrongCluster, EtcdUnavailable after 30 s, OSError, and
         ValueError for a front that the cluster cannot have."""
         self._cluster = await self._found_cluster()
+        if not LEVELS[0] <= self._cluster.level <= LEVELS[1]:
+            spoken = f"{LEVELS[0]} to {LEVELS[1]}" if LEVELS[0] < LEVELS[1] else f"{LEVELS[0]}"
+            raise WrongCluster(
+                f"the cluster is at protocol level {self._cluster.level}: this version has {spoken}"
+            )
         if self._host is not None:
             await self._host.make_logs(self._etcd, self._keys, self._cluster)
         self.id = identity(self._store.files, self._store.path, self._cluster.id)
@@ -113,8 +123,9 @@ class Node:
         self.address = self._advertise or shown_address(host, port)
         if self._host is not None:
             self._host.open(self._made_relays)
-        value = NodeValue(self._node_name, self.address)
-        self._registration = Registration(self._etcd, self._keys.node(self.id), value, self._registered)
+        self._value = replace(self._value, peer=self.address)
+        keys = self._keys.node(self.id), self._keys.member(self.id)
+        self._registration = Registration(self._etcd, *keys, self._value, self._registered)
         self._start(self._registration.run())
         self._start(self._registry.run())
         self._start(self._tick())
@@ -349,7 +360,7 @@ class Node:
         """Return lines for the start message."""
         secret = "TLS with certificates" if self._tls else "without TLS"
         return [
-            f"cluster  {self._keys.name}, node {self._node_name} ({self.id}), peers at {self.address}, {secret}"
+            f"cluster  {self._keys.name}, node {self._value.name} ({self.id}), peers at {self.address}, {secret}"
         ]
 
     def status(self) -> dict[str, Any]:

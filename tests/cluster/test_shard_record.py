@@ -79,7 +79,7 @@ def test_node_takes_the_place_of_another_one_when_it_is_in_sync_and_the_other_do
     assert adding is not None and adding.adding == ("d",)
     assert adding.moved("d", "c", 2) is None
     in_sync = adding.admitted("d")
-    assert in_sync is not None and in_sync.spared("d") is None
+    assert in_sync is not None
     assert in_sync.moved("d", "a", 2) is None  # it leads
     for away, left in (("c", {"a", "b", "d"}), ("b", {"a", "d"})):
         moved = in_sync.moved("d", away, 2)
@@ -88,10 +88,22 @@ def test_node_takes_the_place_of_another_one_when_it_is_in_sync_and_the_other_do
     assert in_sync.moved("d", "b", 3) is None
 
 
-def test_node_that_copies_a_shard_can_be_left_out_when_it_is_not_in_sync() -> None:
+def test_node_that_copies_a_shard_can_be_left_out_when_it_does_not_lead_and_the_minimum_stays() -> None:
     adding = LED.adds("d")
-    assert adding is not None and adding.spared("d") == LED
-    assert LED.spared("d") is None and LED.spared("c") is None
+    assert adding is not None and adding.spared("d", 2) == LED
+    assert LED.spared("d", 2) is None and LED.spared("c", 2) is None
+    below = replace(adding, isr=frozenset({"a"}))
+    assert below.spared("d", 2) == replace(LED, isr=frozenset({"a"}))
+    in_sync = replace(adding, isr=frozenset({"a", "b", "d"}))
+    assert in_sync.spared("d", 2) == replace(LED, isr=frozenset({"a", "b"}))
+    assert in_sync.spared("d", 3) is None
+    led = in_sync.handed_over("d", 9)
+    assert led is not None and led.spared("d", 2) is None
+
+
+def test_replicas_can_be_put_in_another_order() -> None:
+    assert LED.ordered(("c", "a", "b")) == replace(LED, replicas=("c", "a", "b"))
+    assert LED.ordered(LED.replicas) is None and LED.ordered(("a", "b", "d")) is None
 
 
 def test_recovery_makes_one_member_the_whole_set_and_says_what_is_unclean() -> None:

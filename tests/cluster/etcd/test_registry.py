@@ -50,13 +50,13 @@ def test_node_is_registered_again_as_another_life_when_its_lease_was_lost(server
     async def run() -> None:
         async with EtcdClient([server.url]) as etcd:
             runs: list[int] = []
-            registration = Registration(etcd, KEYS.node("a"), VALUE, runs.append)
+            registration = Registration(etcd, KEYS.node("a"), KEYS.member("a"), VALUE, runs.append)
             task = asyncio.ensure_future(registration.run())
             await eventually(lambda: len(runs) == 1)
             await etcd.revoke(registration._lease)
             await eventually(lambda: len(runs) == 2)
             task.cancel()
-            again = Registration(etcd, KEYS.node("a"), VALUE, runs.append)
+            again = Registration(etcd, KEYS.node("a"), KEYS.member("a"), VALUE, runs.append)
             task = asyncio.ensure_future(again.run())  # of a process that was started before the lease ended
             await eventually(lambda: len(runs) == 3)
             task.cancel()
