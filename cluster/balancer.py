@@ -51,6 +51,8 @@ class Situation:
     """Nodes of shards that were placed by command."""
     wanted: Mapping[int, str] = field(default_factory=dict)
     """Hand-overs under way: the next leader by the number of the shard."""
+    vain: frozenset[int] = frozenset()
+    """Shards whose leader has lately not handed over."""
     replace_after_s: float = 900.0
     leader_pause_s: float = 60.0
     handed_s: float = math.inf
@@ -140,7 +142,7 @@ def next_steps(situation: Situation) -> list[Step]:
         if step is None or (is_copy and copies >= MOST_COPIES):
             continue
         if isinstance(step, HandOver):
-            if not may_hand_over:
+            if not may_hand_over or number in situation.vain:
                 continue
             may_hand_over = False
         copies += is_copy
@@ -176,7 +178,8 @@ def _steps(situation: Situation, number: int, record: ShardRecord) -> Iterator[S
     wanted, in_sync = goal(situation, number), {node_of(member) for member in record.isr}
     leader = node_of(record.leader or "")
     able = dict.fromkeys((*wanted, *record.replicas))
-    ready = [node for node in able if node in in_sync and situation.nodes[node].is_ready]
+    others = [node for node in able if node in in_sync and node != leader]
+    ready = [node for node in others if situation.nodes[node].is_ready]
     for node in record.adding:
         away = [one for one in record.replicas if one not in wanted]
         if node in wanted and node in in_sync and away:
@@ -189,7 +192,7 @@ def _steps(situation: Situation, number: int, record: ShardRecord) -> Iterator[S
             if (spared := record.spared(node, situation.min_isr)) is not None:
                 yield Change(number, spared, f"{node} copies it no more")
             elif node == leader:
-                yield from (HandOver(number, one, f"{node} holds it no more") for one in ready if one != node)
+                yield from (HandOver(number, one, f"{node} holds it no more") for one in ready)
     if record.adding:
         return
     for node in wanted:
@@ -201,7 +204,7 @@ def _steps(situation: Situation, number: int, record: ShardRecord) -> Iterator[S
         yield Change(number, ordered, "its replicas are in another order")
     if (
         ready
-        and ready[0] == record.replicas[0] == wanted[0] != leader
+        and ready[0] == record.replicas[0] == wanted[0]
         and situation.handed_s >= situation.leader_pause_s
     ):
         yield HandOver(number, ready[0], f"{ready[0]} is its preferred leader")

@@ -1,14 +1,14 @@
 """Moving replicas and leaders between nodes, in etcd, while the nodes run."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 
 from timestone_cluster.errors import EtcdUnavailable
-from timestone_cluster.etcd.client import Coordinator
-from timestone_cluster.etcd.keys import ClusterKeys
+from timestone_cluster.etcd.client import Coordinator, KeyValue
+from timestone_cluster.etcd.keys import ClusterKeys, encode_pin
 from timestone_cluster.etcd.registry import below, cluster_of
-from timestone_cluster.operations import ClusterStatus, NodeStatus, cluster_status
+from timestone_cluster.operations import ClusterStatus, cluster_status
 from timestone_cluster.shard_record import ShardRecord, node_of
 
 _PAUSE_S = 0.5
@@ -30,7 +30,7 @@ async def replace_node(
     old, new: ids, or names of registered nodes. only: one shard. timeout_s: for each shard. Raises ValueError for nodes
     that cannot be exchanged, TimeoutError with the shard as it was, WrongCluster, UndecodableValue, EtcdUnavailable."""
     found = await cluster_status(etcd, keys)
-    leaves, comes = _id_of(found.nodes, old), _id_of(found.nodes, new)
+    leaves, comes = found.node(old), found.node(new)
     shards = [one for one in found.shards if leaves in one.replicas and only in (None, one.number)]
     if not shards:
         where = "" if only is None else f" of shard {only}"
@@ -39,12 +39,39 @@ async def replace_node(
         raise ValueError(f"invalid node {new}: expected a registered one")
     if both := [one.number for one in shards if comes in one.replicas]:
         raise ValueError(f"invalid node {new}: it has a replica of shard {both[0]} already")
+    if only is None:
+        await etcd.put(keys.leaving(leaves), old.encode())
     for shard in shards:
+        pin = tuple(comes if node == leaves else node for node in shard.replicas)
+        before = (await etcd.read(keys.pinned(shard.number))).pairs.get(keys.pinned(shard.number))
+        await etcd.put(keys.pinned(shard.number), encode_pin(pin))  # so that the balancer wants the same
+        is_done = False
         try:
             async with asyncio.timeout(timeout_s):
                 await _replace(etcd, keys, shard.number, leaves, comes, progress)
+            is_done = True
         finally:
+            if not is_done:
+                await _unpin(etcd, keys, shard.number, before)
             await _spare(etcd, keys, shard.number, comes)
+
+
+async def _unpin(etcd: Coordinator, keys: ClusterKeys, number: int, before: KeyValue | None) -> None:
+    with suppress(EtcdUnavailable):
+        if before is None:
+            await etcd.delete(keys.pinned(number))
+        else:
+            await etcd.put(keys.pinned(number), before.value)
+
+
+async def unpin_shard(etcd: Coordinator, keys: ClusterKeys, number: int) -> None:
+    """Have a shard that was moved by command placed by the nodes again. Raises ValueError for one that was not,
+    WrongCluster, UndecodableValue, EtcdUnavailable."""
+    pairs = (await etcd.read(keys.prefix)).pairs
+    cluster_of(pairs, keys)
+    if keys.pinned(number) not in pairs:
+        raise ValueError(f"invalid shard {number}: no command has placed it")
+    await etcd.delete(keys.pinned(number))
 
 
 async def _replace(
@@ -52,29 +79,29 @@ async def _replace(
 ) -> None:
     while True:
         pairs = (await etcd.read(keys.prefix)).pairs
-        pair, node = pairs.get(keys.shard(number)), pairs.get(keys.node(new))
+        pair = pairs.get(keys.shard(number))
         record = ShardRecord.decode(pair.value) if pair is not None else None
         if pair is None or record is None or old not in record.replicas:
             return
-        change, done, present = record.adds(new), "copies the records", None
+        change, done = record.adds(new), "copies the records"
         if new in record.adding:
             change, done = record.moved(new, old, cluster_of(pairs, keys).min_isr), "has taken the place"
-        if record.leader is not None and node_of(record.leader) == old and node is not None:
-            members = [one for one in record.isr if node_of(one) == new]
-            if members:
-                change, done = record.handed_over(members[0], node.created), "leads"
-                present = keys.node(new), node.created
+        if node_of(record.leader or "") == old and new in map(node_of, record.isr):
+            change = None
+            if keys.wanted(number) not in pairs:  # it hands over once nothing waits
+                await etcd.put(keys.wanted(number), new.encode())
         if change is None:
             await asyncio.sleep(_PAUSE_S)
             continue
-        outcome = await etcd.put(keys.shard(number), change.encode(), revision=pair.revision, present=present)
+        outcome = await etcd.put(keys.shard(number), change.encode(), revision=pair.revision)
         if outcome.is_done:
             progress(f"shard {number}: {new} {done}")
 
 
 async def _spare(etcd: Coordinator, keys: ClusterKeys, number: int, node: str) -> None:
-    """Leave out a node that has not caught up in time."""
+    """Leave out a node that has not caught up in time, and have no leader hand over to it."""
     with suppress(EtcdUnavailable):
+        await etcd.delete(keys.wanted(number))
         pairs = (await etcd.read(keys.prefix)).pairs
         pair, minimum = pairs.get(keys.shard(number)), cluster_of(pairs, keys).min_isr
         change = ShardRecord.decode(pair.value).spared(node, minimum) if pair is not None else None
@@ -91,7 +118,7 @@ async def drain_node(
     node: id, or name of a registered node. Raises ValueError for no such node, TimeoutError: it is drained still;
     WrongCluster, UndecodableValue, EtcdUnavailable."""
     found = await cluster_status(etcd, keys)
-    drained = _id_of(found.nodes, node)
+    drained = found.node(node)
     if drained not in [one.id for one in found.nodes]:
         raise ValueError(f"invalid node {node}: expected a registered one")
     name = next(one.name for one in found.nodes if one.id == drained)
@@ -106,17 +133,68 @@ async def drain_node(
     progress(f"{node} leads no shard and may be stopped")
 
 
+async def remove_node(
+    etcd: Coordinator, keys: ClusterKeys, node: str, *, timeout_s: float, progress: Callable[[str], None]
+) -> None:
+    """Have all replicas of a node placed elsewhere, for good, and return once it holds nothing. May be repeated.
+
+    node: id or name, of one that runs or is lost. Raises ValueError for no such node, or if the others are too few or
+    the balancer is off, TimeoutError: it is still leaving; WrongCluster, UndecodableValue, EtcdUnavailable."""
+    found = await cluster_status(etcd, keys)
+    leaving = found.node(node)
+    known = {one.id: one for one in (*found.nodes, *found.away)}
+    if leaving not in known and not any(leaving in (*one.replicas, *one.adding) for one in found.shards):
+        raise ValueError(f"invalid node {node}: expected one that runs or has a replica")
+    if not found.cluster.balance:
+        raise ValueError(
+            f"cannot remove {node}: balance is off; `cluster replace` names the node that comes instead"
+        )
+    others = [one.id for one in found.nodes if one.id != leaving and not one.is_leaving]
+    if len(others) < found.cluster.replicas:
+        raise ValueError(
+            f"cannot remove {node}: each shard has {found.cluster.replicas} replicas, and {len(others)} other nodes run"
+        )
+    await etcd.put(keys.leaving(leaving), (known[leaving].name if leaving in known else leaving).encode())
+    shown = ""
+    async with asyncio.timeout(timeout_s):
+        while left := [
+            one.number
+            for one in (await cluster_status(etcd, keys)).shards
+            if leaving in (*one.replicas, *one.adding)
+        ]:
+            line = f"{node} holds {len(left)} shards" if len(left) > 1 else f"{node} holds shard {left[0]}"
+            if line != shown:
+                progress(line)
+            shown = line
+            await asyncio.sleep(_PAUSE_S)
+    if leaving not in [one.id for one in found.nodes]:
+        for key in (keys.member(leaving), keys.leaving(leaving), keys.draining(leaving)):
+            await etcd.delete(key)
+    progress(f"{node} holds no shard")
+
+
+async def unremove_node(etcd: Coordinator, keys: ClusterKeys, node: str) -> None:
+    """Have a node hold shards again. node: its id or name. Raises ValueError for one that is not leaving, WrongCluster,
+    UndecodableValue, EtcdUnavailable."""
+    await _take_away(etcd, keys, keys.leaving(""), node, "it is not removed")
+
+
 async def undrain_node(etcd: Coordinator, keys: ClusterKeys, node: str) -> None:
     """Let a node lead again, whether it runs yet or not. node: its id or name. Raises ValueError for one that is not
     drained, WrongCluster, UndecodableValue, EtcdUnavailable."""
+    await _take_away(etcd, keys, keys.draining(""), node, "it is not drained")
+
+
+async def _take_away(etcd: Coordinator, keys: ClusterKeys, folder: str, node: str, refusal: str) -> None:
+    """Remove the key of a node in a folder whose values are names."""
     pairs = (await etcd.read(keys.prefix)).pairs
     cluster_of(pairs, keys)
-    drained = below(pairs, keys.draining(""))
-    found = [one for one, pair in drained.items() if node in (one, pair.value.decode(errors="replace"))]
+    marked = below(pairs, folder)
+    found = [one for one, pair in marked.items() if node in (one, pair.value.decode(errors="replace"))]
     if not found:
-        raise ValueError(f"invalid node {node}: it is not drained")
+        raise ValueError(f"invalid node {node}: {refusal}")
     for one in found:
-        await etcd.delete(keys.draining(one))
+        await etcd.delete(folder + one)
 
 
 def _waits(found: ClusterStatus, node: str) -> str:
@@ -128,11 +206,3 @@ def _waits(found: ClusterStatus, node: str) -> str:
         if node in shard.in_sync and len(left) < found.cluster.min_isr:
             return f"shard {shard.number}: {len(left)} others are in sync, {found.cluster.min_isr} have to be"
     return ""
-
-
-def _id_of(nodes: Sequence[NodeStatus], wanted: str) -> str:
-    """Return the id of a node by its id or its name."""
-    named = [one.id for one in nodes if one.name == wanted]
-    if len(named) > 1:
-        raise ValueError(f"invalid node {wanted}: {len(named)} have this name; give the id")
-    return named[0] if named else wanted

@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from timestone_cluster.errors import ClusterExists
@@ -21,14 +22,21 @@ _NO_SETTINGS: Mapping[str, Any] = {}
 
 
 class NodeStatus(NamedTuple):
-    """A registered node."""
+    """A node."""
 
     id: str
     name: str
     address: str
     run: int
+    """0 for one that is not registered."""
     is_draining: bool = False
     """Whether it gives its leaders away, by `drain_node`."""
+    is_leaving: bool = False
+    """Whether its replicas are placed elsewhere, by `remove_node`."""
+    zone: str = ""
+    weight: int = 1
+    levels: tuple[int, int] = (1, 1)
+    """Lowest and highest level of the protocol that it speaks."""
 
 
 class ShardStatus(NamedTuple):
@@ -47,6 +55,8 @@ class ShardStatus(NamedTuple):
     """Whether it had a record that is gone from etcd."""
     unclean: tuple[Unclean, ...] = ()
     """Elections by command of a replica that may lack committed records, the first one first."""
+    is_pinned: bool = False
+    """Whether a command has placed it: see `move_shard`."""
 
 
 class ClusterStatus(NamedTuple):
@@ -55,7 +65,17 @@ class ClusterStatus(NamedTuple):
     cluster: ClusterValue
     logs: tuple[str, ...]
     nodes: tuple[NodeStatus, ...]
+    """The registered ones."""
     shards: tuple[ShardStatus, ...]
+    away: tuple[NodeStatus, ...] = ()
+    """Nodes that are not registered, and hold replicas."""
+
+    def node(self, wanted: str) -> str:
+        """Return the id of a node by its id or its name. Raises ValueError for a name that several have."""
+        named = [one.id for one in (*self.nodes, *self.away) if one.name == wanted]
+        if len(named) > 1:
+            raise ValueError(f"invalid node {wanted}: {len(named)} have this name; give the id")
+        return named[0] if named else wanted
 
 
 async def make_cluster(etcd: Coordinator, keys: ClusterKeys, *, shards: int, replicas: int) -> ClusterValue:
@@ -69,6 +89,44 @@ async def make_cluster(etcd: Coordinator, keys: ClusterKeys, *, shards: int, rep
     if not outcome.is_done:
         raise ClusterExists(f"there is a cluster {keys.name!r} in etcd already")
     return value
+
+
+async def configure_cluster(
+    etcd: Coordinator, keys: ClusterKeys, settings: Mapping[str, Any] = _NO_SETTINGS
+) -> ClusterValue:
+    """Change settings of a cluster, of CLUSTER_SETTINGS by name, and return what it has. Nodes apply them in moments.
+
+    Raises ValueError for an invalid one, WrongCluster, UndecodableValue, EtcdUnavailable."""
+    while True:
+        pairs = (await etcd.read(keys.cluster)).pairs
+        value = cluster_of(pairs, keys).changed(settings)
+        revision = pairs[keys.cluster].revision
+        if not settings or (await etcd.put(keys.cluster, value.encode(), revision=revision)).is_done:
+            return value
+
+
+async def finalize_cluster(etcd: Coordinator, keys: ClusterKeys) -> ClusterValue:
+    """Raise the level of the protocol to the highest that all nodes speak; older versions cannot join after that.
+
+    Raises ValueError while a node that holds replicas is away, WrongCluster, UndecodableValue, EtcdUnavailable."""
+    while True:
+        found = await cluster_status(etcd, keys)
+        pairs = (await etcd.read(keys.cluster)).pairs
+        running = {one.id for one in found.nodes}
+        holding = sorted({node for shard in found.shards for node in (*shard.replicas, *shard.adding)})
+        if away := [node for node in holding if node not in running]:
+            names = {one.id: one.name for one in found.away}
+            shown = ", ".join(names.get(node, node) for node in away)
+            raise ValueError(
+                f"invalid time for a new level: expected all nodes to run, and these are away: {shown}"
+            )
+        value = cluster_of(pairs, keys)
+        level = max(value.level, min((one.levels[1] for one in found.nodes), default=0))
+        if level == value.level:
+            return value
+        value = replace(value, level=level)
+        if (await etcd.put(keys.cluster, value.encode(), revision=pairs[keys.cluster].revision)).is_done:
+            return value
 
 
 async def make_log(
@@ -109,13 +167,7 @@ async def cluster_status(etcd: Coordinator, keys: ClusterKeys) -> ClusterStatus:
     """Return what etcd has of a cluster. Raises WrongCluster, UndecodableValue, EtcdUnavailable."""
     pairs = (await etcd.read(keys.prefix)).pairs
     cluster = cluster_of(pairs, keys)
-    runs: dict[str, int] = {}
-    nodes: list[NodeStatus] = []
-    for node, pair in sorted(below(pairs, keys.node("")).items()):
-        value = NodeValue.decode(pair.value)
-        is_draining = keys.draining(node) in pairs
-        nodes.append(NodeStatus(node, value.name, value.peer, pair.created, is_draining))
-        runs[node] = pair.created
+    runs = {node: pair.created for node, pair in below(pairs, keys.node("")).items()}
     shards = []
     for number in range(cluster.shards):
         found = pairs.get(keys.shard(number))
@@ -128,6 +180,17 @@ async def cluster_status(etcd: Coordinator, keys: ClusterKeys) -> ClusterStatus:
         in_sync = tuple(sorted(map(node_of, record.isr)))
         nodes_of = in_sync, record.replicas, record.adding
         shard = ShardStatus(number, record.generation, record.leader, *nodes_of, is_led=is_led)
-        shards.append(shard._replace(unclean=record.unclean))
+        is_pinned = keys.pinned(number) in pairs
+        shards.append(shard._replace(unclean=record.unclean, is_pinned=is_pinned))
+    nodes = [_node_status(pairs, keys, node, run) for node, run in sorted(runs.items())]
+    absent = {node for shard in shards for node in (*shard.replicas, *shard.adding)} - runs.keys()
+    away = [_node_status(pairs, keys, node, 0) for node in sorted(absent) if keys.member(node) in pairs]
     logs = tuple(sorted(below(pairs, keys.log(""))))
-    return ClusterStatus(cluster, logs, tuple(nodes), tuple(shards))
+    return ClusterStatus(cluster, logs, tuple(nodes), tuple(shards), tuple(away))
+
+
+def _node_status(pairs: Mapping[str, KeyValue], keys: ClusterKeys, node: str, run: int) -> NodeStatus:
+    value = NodeValue.decode(pairs[keys.node(node) if run else keys.member(node)].value)
+    states = keys.draining(node) in pairs, keys.leaving(node) in pairs
+    levels = value.lowest_level, value.highest_level
+    return NodeStatus(node, value.name, value.peer, run, *states, value.zone, value.weight, levels)

@@ -23,7 +23,7 @@ class ClusterSettings(Declared):
     name: str = setting("", "name of the node, for people; none: the name of the machine")
     zone: str = setting(
         "",
-        "what fails together with this node, as a rack: replicas of a shard are in different zones while there are any; "
+        "what fails together with this node: replicas of a shard are in different zones while there are any; "
         "none: the machine",
     )
     weight: int = setting(

@@ -114,8 +114,9 @@ class ClusterValue:
         """Return a value of etcd. Raises UndecodableValue."""
 
         def made(fields: dict[str, Any]) -> ClusterValue:
-            numbers = (_whole(fields[name]) for name in ("shards", "replicas", "min_isr"))
-            found = cls(_text(fields["id"]), *numbers, _whole(fields.get("level", 1)))
+            shards, replicas, min_isr = (_whole(fields[name]) for name in ("shards", "replicas", "min_isr"))
+            level = _whole(fields.get("level", 1))
+            found = cls(_text(fields["id"]), shards, replicas, min_isr, level)
             if not (1 <= found.shards <= MOST_SHARDS and 1 <= found.min_isr <= found.replicas):
                 raise ValueError("numbers out of range")
             return found.changed({name: fields[name] for name in CLUSTER_SETTINGS if name in fields})
@@ -199,6 +200,19 @@ class LogValue:
             return cls().changed({name: _whole(one) for name, one in fields.items() if name != "version"})
 
         return _decoded(value, made)
+
+
+def encode_pin(nodes: tuple[str, ...]) -> bytes:
+    """Return the value of `pinned/<k>`."""
+    return json.dumps(nodes).encode()
+
+
+def decode_pin(value: bytes) -> tuple[str, ...]:
+    """Return the nodes of a shard that was placed by command. Raises ValueError."""
+    found = json.loads(value)
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        raise ValueError(f"invalid nodes: expected a list of ids, got {value[:200]!r}")
+    return tuple(found)
 
 
 def check_log_name(name: str) -> str:

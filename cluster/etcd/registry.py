@@ -142,6 +142,11 @@ class Registration:
         self._registered = registered
         self._lease = 0
 
+    @property
+    def lease(self) -> int:
+        """Return the lease of the present registration; 0 without one."""
+        return self._lease
+
     async def run(self) -> None:
         """Register, and keep registered, until cancelled."""
         while True:

@@ -31,6 +31,7 @@ class HeldShards:
         """Shards whose record is gone from etcd."""
         self._store, self._cluster, self._node, self._around = store, cluster, node, around
         self._has_front = has_front
+        self._closing: set[int] = set()
 
     def take(
         self, number: int, pair: KeyValue | None, logs: Mapping[str, LogValue], run: int
@@ -47,13 +48,22 @@ class HeldShards:
         except UndecodableShardRecord as error:
             _LOGGER.error("shard %d: %s", number, error)
             return None
+        if number in self._closing:
+            return None  # until the next time
         if self._node in record.nodes:
             self._hold(number, logs, run)
             self.shards[number].record_seen(record, pair.revision)
         elif number in self.shards:
             _LOGGER.warning("shard %d: another node has this one's place; its files stay", number)
-            return self.shards.pop(number).close()
+            self._closing.add(number)
+            return self._close(number, self.shards.pop(number))
         return None
+
+    async def _close(self, number: int, shard: Shard) -> None:
+        try:
+            await shard.close()
+        finally:
+            self._closing.discard(number)
 
     def damaged(self) -> frozenset[str]:
         """Return the logs in which recovery or the scrubber has found damage."""

@@ -16,6 +16,7 @@ from timestone_cluster.actions import Propose
 from timestone_cluster.deadlines import TICK_S
 from timestone_cluster.errors import (
     EtcdUnavailable,
+    UndecodableShardRecord,
     UndecodableValue,
     WrongCluster,
 )
@@ -32,6 +33,7 @@ from timestone_cluster.leader import Leader
 from timestone_cluster.node.front_host import SHARD, FrontHost
 from timestone_cluster.node.held_shards import HeldShards, log_values
 from timestone_cluster.node.links import Item, Link, Listener
+from timestone_cluster.node.placement import Placement, wanted_leaders
 from timestone_cluster.node.relay import Place, Relays
 from timestone_cluster.node.replica_folder import identity
 from timestone_cluster.node.requests import Requests
@@ -88,6 +90,7 @@ class Node:
         self._run = 0
         self._cluster: ClusterValue | None = None
         self._held: HeldShards | None = None
+        self._placement: Placement | None = None
         self._links: dict[str, Link] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._registry = Registry(etcd, keys, self._changed)
@@ -125,10 +128,14 @@ class Node:
             self._host.open(self._made_relays)
         self._value = replace(self._value, peer=self.address)
         keys = self._keys.node(self.id), self._keys.member(self.id)
-        self._registration = Registration(self._etcd, *keys, self._value, self._registered)
+        registration = self._registration = Registration(self._etcd, *keys, self._value, self._registered)
+        self._placement = Placement(
+            self._etcd, self._keys, self._registry, self.id, lambda: registration.lease
+        )
         self._start(self._registration.run())
         self._start(self._registry.run())
         self._start(self._tick())
+        self._start(self._placement.run(self._cluster_now))
         self._start(self._watch_damage(held))
 
     async def _found_cluster(self) -> ClusterValue:
@@ -182,9 +189,12 @@ class Node:
 
     async def _tick(self) -> None:
         while True:
-            draining = self._registry.below("draining")
-            for shard in list(self.shards.values()):
-                shard.tick(self._registry.runs, draining)
+            runs, wanted = self._registry.runs, wanted_leaders(self._registry)
+            draining = self._registry.below("draining") | self._registry.below("leaving")
+            for number, shard in list(self.shards.items()):
+                shard.tick(runs, draining)
+                if (node := wanted.get(number)) != self.id and node in runs:
+                    shard.hand_over({node: runs[node]})
             if self._host is not None:
                 self._host.tick(self.shards.get(SHARD))
             await asyncio.sleep(TICK_S)
@@ -212,13 +222,10 @@ class Node:
 
     def _changed(self) -> None:
         """Take the picture of etcd: new nodes, logs, shards and records."""
-        if not self._run or self._held is None:
+        if not self._run or self._held is None or self._placement is None:
             return
-        registry = self._registry
-        if self._cluster is None or not self._is_same_cluster():
-            _LOGGER.error(
-                "the cluster in etcd is not the one that this node has joined: nothing is taken from it"
-            )
+        registry, cluster = self._registry, self._cluster_now()
+        if cluster is None:
             return
         for node in registry.below("nodes"):
             if node != self.id and node not in self._links:
@@ -227,36 +234,33 @@ class Node:
         if not logs:
             return  # without a log there is nothing to hold, and no frame by which to hear of each other
         values, known, placed = log_values(logs), registry.below("shards"), registry.below("placed")
-        for number in range(self._cluster.shards):
+        for number in range(cluster.shards):
             pair = known.get(str(number))
             if pair is None and number not in self.shards and str(number) not in placed:
-                self._make_shard(number)
+                if (record := self._placement.first_record(number, cluster)) is not None:
+                    self._start(self._put_shard(number, record))
             elif (closing := self._held.take(number, pair, values, self._run)) is not None:
                 self._start(closing)
+        self._placement.note_spare(len(known), cluster.shards, is_spare=not self.shards)
         if self._host is not None:
             self._host.leader_changed()
 
-    def _is_same_cluster(self) -> bool:
+    def _cluster_now(self) -> ClusterValue | None:
+        """Return what etcd has of the cluster; None if nothing may be taken from it."""
         pair = self._registry.pairs.get(self._keys.cluster)
         try:
-            return (
-                pair is not None
-                and self._cluster is not None
-                and (ClusterValue.decode(pair.value).id == self._cluster.id)
-            )
+            found = ClusterValue.decode(pair.value) if pair is not None else None
         except UndecodableValue:
-            return False
-
-    def _make_shard(self, number: int) -> None:
-        """Put the first record of a shard, once there are enough nodes for it."""
-        assert self._cluster is not None
-        nodes = sorted(self._registry.below("nodes"))
-        count = self._cluster.replicas
-        if len(nodes) < count or self.id not in nodes:
-            return
-        first = number % len(nodes)
-        chosen = (nodes[first:] + nodes[:first])[:count]
-        self._start(self._put_shard(number, ShardRecord.first(tuple(chosen))))
+            found = None
+        if found is None or self._cluster is None or found.id != self._cluster.id:
+            _LOGGER.error(
+                "the cluster in etcd is not the one that this node has joined: nothing is taken from it"
+            )
+            return None
+        if found.level > LEVELS[1]:
+            self.failed(_wrong_level(found.level))
+            return None
+        return found
 
     async def _put_shard(self, number: int, record: ShardRecord) -> None:
         placed = self._keys.placed(number)
@@ -346,8 +350,11 @@ class Node:
 
     def _front_place(self) -> Place | None:
         """Return where the front serves, as far as this node knows."""
-        shard = self.shards.get(SHARD)
+        shard, pair = self.shards.get(SHARD), self._registry.pairs.get(self._keys.shard(SHARD))
         record = shard.replica.record if shard is not None else None
+        with suppress(UndecodableShardRecord):
+            if shard is None and pair is not None:
+                record = ShardRecord.decode(pair.value)
         leader = record.leader if record is not None else None
         address = self._registry.address_of(node_of(leader)) if leader is not None else None
         if record is None or leader is None or address is None:
@@ -374,3 +381,8 @@ class Node:
             "links": sum(link.is_up for link in self._links.values()),
             **(self._host.status() if self._host is not None else {}),
         }
+
+
+def _wrong_level(level: int) -> WrongCluster:
+    spoken = f"{LEVELS[0]} to {LEVELS[1]}" if LEVELS[0] < LEVELS[1] else f"{LEVELS[0]}"
+    return WrongCluster(f"the cluster is at level {level} of the protocol, and this version speaks {spoken}")

@@ -45,7 +45,13 @@ class Cluster:
             assert len({(type(one) is Settle, one.shard) for one in steps}) == len(steps)
             for step in steps:
                 self._take(step)
-            copying = [one for one in self.situation.shards.values() if one.adding]
+            nodes = self.situation.nodes
+            led = [
+                one
+                for one in self.situation.shards.values()
+                if one.leader is not None and nodes[one.leader].run == one.run
+            ]
+            copying = [one for one in led if one.adding]
             assert len(copying) <= MOST_COPIES
         raise AssertionError(f"no rest: {next_steps(self.situation)} in {self.situation}")
 
@@ -88,13 +94,11 @@ class Cluster:
         for member in sorted(now().isr):
             if not nodes[member].run:
                 self._put(number, now().dismissed(member, minimum))
-        node = self.wanted.get(number)
-        leader = now().leader
-        assert leader is not None
-        if node is None and (nodes[leader].is_leaving or nodes[leader].is_draining):
-            node = next((one for one in sorted(now().isr) if nodes[one].is_ready), None)
-        if node is not None and nodes[node].run:
-            self._put(number, now().handed_over(node, nodes[node].run))
+        to, leads = self.wanted.get(number), nodes[now().leader or ""]
+        if to is None and (leads.is_leaving or leads.is_draining):
+            to = next((one for one in sorted(now().isr) if nodes[one].is_ready), None)
+        if to is not None and nodes[to].run:
+            self._put(number, now().handed_over(to, nodes[to].run))
 
 
 def made(nodes: dict[str, Member], shards: int, replicas: int) -> Cluster:

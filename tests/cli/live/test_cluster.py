@@ -56,7 +56,7 @@ def test_wrong_arguments_are_refused(server: EtcdServer) -> None:
     assert "together" in timestone("status", url, "--user", "plant", expect=64).stderr
     timestone("init", url)
     assert "expected one with a replica" in timestone("replace", url, "a", "b", expect=64).stderr
-    assert "a replica of shard 0" in timestone("move", url, "0", "a", "b", expect=64).stderr
+    assert "a replica of shard 0" in timestone("move", url, "0", "--from", "a", "--to", "b", expect=64).stderr
     assert "expected a registered one" in timestone("drain", url, "a", expect=64).stderr
     assert "it is not drained" in timestone("drain", url, "a", "--undo", expect=64).stderr
 

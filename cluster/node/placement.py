@@ -1,0 +1,168 @@
+"""Placing of replicas and leaders by the nodes themselves: one at a time, the balancer, does what `balancer` says.
+
+Each step is a transaction on what etcd has, so the key of the balancer is for tidiness only."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from timestone_cluster.balancer import Change, HandOver, Member, Settle, Situation, Step, next_steps, placed
+from timestone_cluster.errors import EtcdUnavailable, UndecodableShardRecord, UndecodableValue
+from timestone_cluster.etcd.client import Coordinator
+from timestone_cluster.etcd.keys import ClusterKeys, ClusterValue, NodeValue, decode_pin
+from timestone_cluster.etcd.registry import Registry
+from timestone_cluster.node.shard import now_s
+from timestone_cluster.shard_record import ShardRecord
+
+_LOGGER = logging.getLogger("timestone.cluster")
+_LOOK_S = 0.5
+_VAIN_S = 20.0
+"""A hand-over that has not happened for so long is given up, and not wanted again for three times as long."""
+
+
+class Placement:
+    """What one node knows and does of placing. For one event loop."""
+
+    def __init__(
+        self, etcd: Coordinator, keys: ClusterKeys, registry: Registry, node: str, lease: Callable[[], int]
+    ) -> None:
+        """lease: of this node's registration; 0 without one."""
+        self._etcd, self._keys, self._registry = etcd, keys, registry
+        self._node, self._lease = node, lease
+        self._seen_s: dict[str, float] = {}
+        """When nodes were last known to be registered, or first heard of."""
+        self._handed_s = now_s()
+        self._wanted_s: dict[int, float] = {}
+        self._vain_s: dict[int, float] = {}
+        self._is_balancer = self._is_spare = False
+
+    def first_record(self, number: int, cluster: ClusterValue) -> ShardRecord | None:
+        """Return the first record of a shard, once there are enough nodes for it."""
+        nodes = {node: one for node, one in self._members(set()).items() if one.run and not one.is_leaving}
+        if len(nodes) < cluster.replicas or self._node not in nodes:
+            return None
+        return ShardRecord.first(placed(number, nodes, cluster.replicas))
+
+    async def run(self, cluster: Callable[[], ClusterValue | None]) -> None:
+        """Place until cancelled. cluster: returns what etcd has of it; None while it cannot be relied on."""
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            found = cluster()
+            try:
+                if found is not None and await self._leads_placing():
+                    await self._place(self.situation(found), found.balance)
+            except EtcdUnavailable as error:
+                _LOGGER.debug("placing: %s", error)
+
+    async def _leads_placing(self) -> bool:
+        """Return whether this node is the balancer, or becomes it because none is."""
+        pair, lease = self._registry.pairs.get(self._keys.balancer), self._lease()
+        if pair is None and lease:
+            value = self._node.encode()
+            self._registry.note(await self._etcd.put(self._keys.balancer, value, revision=0, lease=lease))
+            pair = self._registry.pairs.get(self._keys.balancer)
+        is_balancer = bool(lease) and pair is not None and pair.value == self._node.encode()
+        if is_balancer and not self._is_balancer:
+            _LOGGER.info("this node places replicas from now on")
+            self._handed_s = now_s()
+        self._is_balancer = is_balancer
+        return is_balancer
+
+    # What is known.
+
+    def situation(self, cluster: ClusterValue) -> Situation:
+        """Return what the next steps depend on."""
+        shards: dict[int, ShardRecord] = {}
+        for number, pair in self._registry.below("shards").items():
+            try:
+                shards[int(number)] = ShardRecord.decode(pair.value)
+            except (UndecodableShardRecord, ValueError) as error:
+                _LOGGER.error("shard %s is not placed: %s", number, error)
+        now = now_s()
+        return Situation(
+            nodes=self._members({node for record in shards.values() for node in record.nodes}),
+            shards=shards,
+            replicas=cluster.replicas,
+            min_isr=cluster.min_isr,
+            pinned=pins(self._registry),
+            wanted=wanted_leaders(self._registry),
+            vain=frozenset(number for number, ends_s in self._vain_s.items() if now < ends_s),
+            replace_after_s=cluster.replace_after_ms / 1000,
+            leader_pause_s=cluster.leader_pause_ms / 1000,
+            handed_s=now - self._handed_s,
+        )
+
+    def _members(self, holding: set[str]) -> dict[str, Member]:
+        """Return the nodes that are registered, were so, or hold something."""
+        registered, past = self._registry.below("nodes"), self._registry.below("members")
+        leaving, draining = self._registry.below("leaving"), self._registry.below("draining")
+        now, found = now_s(), {}
+        for node in {*registered, *past, *holding}:
+            pair = registered.get(node, past.get(node))
+            try:
+                value = NodeValue.decode(pair.value) if pair is not None else NodeValue(node, "")
+            except UndecodableValue as error:
+                _LOGGER.error("node %s: %s", node, error)
+                value = NodeValue(node, "")
+            run = registered[node].created if node in registered else 0
+            seen_s = self._seen_s[node] = now if run else self._seen_s.get(node, now)
+            states = node in leaving, node in draining
+            found[node] = Member(value.zone, value.weight, run, now - seen_s, *states)
+        return found
+
+    # What is done.
+
+    async def _place(self, situation: Situation, is_wanted: bool) -> None:
+        """Do the steps that are next."""
+        for step in next_steps(situation) if is_wanted else ():
+            await self._do(step, situation)
+        self._wanted_s = {number: self._wanted_s.get(number, now_s()) for number in situation.wanted}
+        for number in [one for one, since_s in self._wanted_s.items() if now_s() - since_s > _VAIN_S]:
+            _LOGGER.warning("shard %d: the hand-over has not happened; tried again later", number)
+            self._vain_s[number] = now_s() + 3 * _VAIN_S
+            await self._do(Settle(number), situation)
+
+    async def _do(self, step: Step, situation: Situation) -> None:
+        match step:
+            case Change(number, record, reason, node):
+                pair = self._registry.pairs.get(self._keys.shard(number))
+                if pair is None or pair.value != situation.shards[number].encode():
+                    return  # has changed since
+                present = None if node is None else (self._keys.node(node), situation.nodes[node].run)
+                key, value = self._keys.shard(number), record.encode()
+                outcome = await self._etcd.put(key, value, revision=pair.revision, present=present)
+                self._registry.note(outcome)
+                if outcome.is_done:
+                    _LOGGER.info("shard %d: %s", number, reason)
+            case HandOver(number, node, reason):
+                key = self._keys.wanted(number)
+                outcome = await self._etcd.put(key, node.encode(), revision=0, lease=self._lease())
+                _LOGGER.info("shard %d: to be led by %s: %s", number, node, reason)
+                self._registry.note(outcome)
+            case Settle(number):
+                await self._etcd.delete(self._keys.wanted(number))
+                self._handed_s = now_s()
+                self._registry.wake()
+
+    def note_spare(self, records: int, shards: int, *, is_spare: bool) -> None:
+        """Say once that a node holds nothing, though all shards have a record."""
+        if is_spare and not self._is_spare and records == shards:
+            _LOGGER.info("this node holds no shard: others have all replicas")
+        self._is_spare = is_spare
+
+
+def pins(registry: Registry) -> dict[int, tuple[str, ...]]:
+    """Return the nodes of shards that were placed by command, as far as they are valid."""
+    found = {}
+    for number, pair in registry.below("pinned").items():
+        try:
+            found[int(number)] = decode_pin(pair.value)
+        except ValueError as error:
+            _LOGGER.error("pinned shard %s: %s", number, error)
+    return found
+
+
+def wanted_leaders(registry: Registry) -> dict[int, str]:
+    """Return the hand-overs under way: the next leader by the number of the shard."""
+    found = registry.below("wanted").items()
+    return {int(number): pair.value.decode(errors="replace") for number, pair in found if number.isdecimal()}
