@@ -115,6 +115,9 @@ class SegmentWriter(loops.PreparedSegment):
             self._write_checkpoint(self.checkpoint)
             files.fdatasync(self._index_fd)
             files.sync_directory(self._folder)
+            # On tmpfs `cp` takes the holes of a file before its contents: its copy would lack entries that a checkpoint
+            # in front of them has as durable. Not before: without a header, torn zeros would look like lost records.
+            files.write_all(self._index_fd, bytes(self._reserved - HEADER_BYTES), HEADER_BYTES)
         except BaseException:
             with suppress(OSError):  # the next try removes them
                 # Both, also without a descriptor: KeyboardInterrupt may have come before it was assigned.
@@ -363,9 +366,8 @@ class SegmentWriter(loops.PreparedSegment):
     def _reserve(self, count: int) -> None:
         """Reserve zeroed space for `count` entries: by 64 KiB, then doubling, then by 1 MiB.
 
-        The zeros are also written. In blocks that are only reserved, each flush of entries would update the metadata of
-        the file; so one flush a step does (docs/performance.md). And on tmpfs `cp` takes the holes of a file before its
-        contents: its copy would lack entries that a checkpoint in front of them has as durable."""
+        The zeros are also written, in the first step by `_create`. In blocks that are only reserved, each flush of
+        entries would update the metadata of the file; so one flush a step does (docs/performance.md)."""
         needed = entry_position(count)
         if needed <= self._reserved:
             return
@@ -374,8 +376,9 @@ class SegmentWriter(loops.PreparedSegment):
         end = start + step * -(-(needed - start) // step)
         if end > self._allocated:
             self._allocate(end)
-        for position in range(start, end, len(_ZEROS)):
-            self._files.write_all(self._index_fd, _ZEROS[: end - position], position)
+        if start:
+            for position in range(start, end, len(_ZEROS)):
+                self._files.write_all(self._index_fd, _ZEROS[: end - position], position)
         self._reserved = end
 
     def _allocate(self, end: int) -> None:
