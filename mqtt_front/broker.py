@@ -201,6 +201,12 @@ class Broker:
         if self.retaining.expected and self.ingest.settled:
             self.retaining.forget_expected()
 
+    def save(self) -> None:
+        """Start saving what has changed. Called at intervals."""
+        if self.router.partitions is not None and self.ingest.settled:
+            self.receipts.none_is_open()
+        self.state.save()
+
     @property
     def idle(self) -> bool:
         """Return whether nothing waits for the disk."""
@@ -247,6 +253,8 @@ class Broker:
         """Handle an accepted socket."""
         self.counts.accepted += 1
         link.number = self.counts.accepted
+        if (partitions := self.router.partitions) is not None:  # the parts of a front have different numbers
+            link.number = link.number * partitions.count + partitions.home
         self.connections.add(link)
 
     @property
@@ -386,5 +394,9 @@ class Broker:
                     self.delivery.start(session)
 
     def new_client_id(self) -> str:
-        """Return a new, unused client id."""
-        return f"auto-{secrets.token_hex(12)}"
+        """Return a new, unused client id, of this home."""
+        partitions = self.router.partitions
+        while True:
+            client_id = f"auto-{secrets.token_hex(12)}"
+            if partitions is None or partitions.of_client(client_id) == partitions.home:
+                return client_id

@@ -6,16 +6,20 @@ run while its node leads."""
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
-from mqtt_front import client_list, operations
+from mqtt_front import operations
+from mqtt_front.administration import Administration, slowness
 from mqtt_front.broker import Broker
 from mqtt_front.ingest.routing import Router
 from mqtt_front.listener import Listener, listening_socket, websocket_adapter
 from mqtt_front.listener_settings import ListenerSettings
 from mqtt_front.metrics import counters, metrics
+from mqtt_front.protocol.arrival import client_id_of
+from mqtt_front.retained.views import RetainedViews
 from mqtt_front.runtime.threads import Threads
 from mqtt_front.runtime.user_share import Shares
 from mqtt_front.security.guard import Guard
@@ -24,11 +28,10 @@ from mqtt_front.settings import MqttSettings
 from timestone.address import shown_address
 from timestone.config import Ack, LogConfig, StoreConfig
 from timestone.disk.steady_clock import SteadyClock
-from timestone.filters import is_wildcard
 from timestone.format.names import is_server_log
-from timestone.fronts import Documents, Door, Report
+from timestone.fronts import Documents, Door, Partitions, Report
 from timestone.log import Log
-from timestone.metrics.metric import Metric
+from timestone.metrics.metric import Metric, added
 from timestone.record import HEADER_BLOCK_BYTES_MAX
 from timestone.store import Store
 from timestone_access.descriptor_limit import allow_open_files
@@ -37,8 +40,6 @@ from timestone_access.lockout import failed_logins
 from timestone_access.tls_context import certificate_name, tls_context
 
 _SETTLE_S = 5.0
-_UNSETTLED_S = 5.0
-"""A publish that waits longer for the disk makes the front unready."""
 _LINGER_S = 0.05
 """Time for clients to read the reason, when nothing else is left to do at a stop."""
 _OTHER_FILES = 1000
@@ -48,7 +49,7 @@ _GOODBYE_S = 1.0
 _POLL_S = 0.005
 
 
-class MqttFront:
+class MqttFront(Administration):
     """MQTT 3.1, 3.1.1 and 5 over TCP in front of the logs of a store. Runs in any asyncio event loop."""
 
     name: ClassVar[str] = "mqtt"
@@ -84,6 +85,10 @@ class MqttFront:
         self._doors: list[Door] = []
         """Open doors of a node of a cluster."""
         self._checked: set[Log] = set()
+        self._homes: dict[int, MqttFront] = {}
+        """In a cluster with several shards: the fronts for the clients of those that this node leads."""
+        self._partitions: Partitions | None = None
+        self._views: RetainedViews | None = None
 
     async def start(self) -> None:
         """Open the logs, load the sessions, and listen. On return, clients can connect. Raises OSError, ValueError."""
@@ -146,7 +151,9 @@ class MqttFront:
             listening = listening_socket(settings)
             kind = settings.user_from
             user = (lambda certificate: None) if kind == "login" else partial(certificate_name, kind=kind)
-            self._doors.append(Door(shown_address(*listening.getsockname()[:2]), listening, context, user))
+            address = shown_address(*listening.getsockname()[:2])
+            client_id = partial(client_id_of, connect_bytes=self._settings.connect_bytes)
+            self._doors.append(Door(address, listening, context, user, client_id))
 
     def close_doors(self) -> None:
         """Listen no more."""
@@ -154,18 +161,47 @@ class MqttFront:
             door.socket.close()
         self._doors.clear()
 
-    async def lead(self, documents: Documents, clock: SteadyClock, *, will_grace_s: float) -> None:
-        """Serve clients from these documents."""
-        await self._serve(documents, clock, will_grace_s)
+    async def lead(
+        self,
+        documents: Documents,
+        clock: SteadyClock,
+        *,
+        will_grace_s: float,
+        partitions: Partitions | None = None,
+    ) -> None:
+        """Serve clients from these documents; with several shards, by a front for the clients of each."""
+        if partitions is None:
+            await self._serve(documents, clock, will_grace_s)
+            return
+        if self._views is None:
+            self._views = RetainedViews(asyncio.get_running_loop(), self._log, self._shares())
+        home = self._homes[partitions.home] = MqttFront(self._store, self._settings, log=self._log)
+        home._ack, home._report, home._doors = self._ack, self._report, self._doors
+        home._partitions, home._views = partitions, self._views
+        await home._serve(documents, clock, will_grace_s)
 
-    async def leave(self) -> None:
+    async def leave(self, shard: int = 0) -> None:
         """Stop in order; another node continues with the sessions, and with the wills of connected clients."""
+        if shard in self._homes:
+            await self._homes[shard].leave()
+            self._left(shard)
+            return
         if self._broker is not None:
             self._broker.moving = True
         await self.stop()
 
-    def lose(self) -> None:
+    def _left(self, shard: int) -> None:
+        self._homes.pop(shard, None)
+        if not self._homes and self._views is not None:
+            self._views.end()
+            self._views = None
+
+    def lose(self, shard: int = 0) -> None:
         """Stop at once, without a further write."""
+        if shard in self._homes:
+            self._homes[shard].lose()
+            self._left(shard)
+            return
         broker, self._broker = self._broker, None
         for listener in self._listeners:
             listener.stop()
@@ -182,12 +218,21 @@ class MqttFront:
             self._threads.end()
 
     def admit(
-        self, door: int, address: tuple[str, int], certificate_user: str | None, keep: object
+        self,
+        door: int,
+        address: tuple[str, int],
+        certificate_user: str | None,
+        keep: object,
+        shard: int = 0,
+        *,
+        is_here: bool = False,
     ) -> asyncio.BufferedProtocol | None:
-        """Return the protocol of a client that has arrived at a door of another node."""
+        """Return the protocol of a client that others have accepted at a door of this node or another one."""
+        if shard in self._homes:
+            return self._homes[shard].admit(door, address, certificate_user, keep, is_here=is_here)
         if self._broker is None or self._broker.stopping or not 0 <= door < len(self._listeners):
             return None
-        return self._listeners[door].admit(address, certificate_user, keep)
+        return self._listeners[door].admit(address, certificate_user, keep, is_here=is_here)
 
     # What starts and ends with the parts.
 
@@ -206,7 +251,8 @@ class MqttFront:
         doors = [door.socket for door in self._doors] or [None] * len(contexts)
         for settings, context, door in zip(self._settings.all_listeners, contexts, doors, strict=True):
             listener = Listener(broker, settings, self._log, tls=context)
-            await listener.start(door)
+            if self._partitions is None:  # else others accept
+                await listener.start(door)
             if self._broker is not broker:  # lost in between
                 listener.stop()
                 return
@@ -227,8 +273,11 @@ class MqttFront:
         if self._doors:
             renewed = zip(self._doors, contexts, strict=True)
             self._doors = [door._replace(tls=context) for door, context in renewed]
-        if broker is None:
-            return
+        for front in (self, *self._homes.values()):
+            if front._broker is not None:
+                front._use(front._broker, sources, contexts)
+
+    def _use(self, broker: Broker, sources: Sources, contexts: Sequence[ssl.SSLContext | None]) -> None:
         broker.guard.use(sources)
         for listener, context in zip(self._listeners, contexts, strict=True):
             listener.tls = context
@@ -237,15 +286,16 @@ class MqttFront:
     def _open_logs(self) -> Router:
         """Open each log that topics are routed to, creating missing ones. Touches the disk."""
         settings = self._settings
-        names = settings.logs
-        logs = [self._store.log(name) for name in names]
+        names, partitions = settings.logs, self._partitions
+        shards = range(1 if partitions is None else partitions.count)
+        logs = [self._store.log(name, shard) for name in names for shard in shards]
         for log in logs:
             _check_room(settings, log.name, log.config)
             if log not in self._checked:
                 self._checked.add(log)
                 log.config_checks.append(partial(_check_room, settings, log.name))
         routes = [(route.filter, names.index(route.log)) for route in settings.routes]
-        shares = Shares(settings.user_share_percent, users=settings.knows_users)
+        views = {} if partitions is None or self._views is None else self._views.open(partitions, logs)
         # In a cluster, a session would meet the records of another node.
         own = (
             []
@@ -257,15 +307,22 @@ class MqttFront:
             routes,
             topic_levels=settings.topic_levels,
             topic_bytes=settings.topic_bytes,
-            shares=shares,
+            shares=self._shares(),
             owner_topic_count=settings.client_topic_count,
             server_logs=[self._store.log(*one) for one in own],
+            partitions=partitions,
+            views=views,
         )
+
+    def _shares(self) -> Shares:
+        return Shares(self._settings.user_share_percent, users=self._settings.knows_users)
 
     async def _save_now_and_then(self, broker: Broker) -> None:
         while True:
             await asyncio.sleep(self._settings.session_save_ms / 1000)
-            broker.state.save()
+            broker.save()
+            if self._views is not None:
+                self._views.follow()
 
     async def stop(self) -> None:
         """Stop accepting, settle and acknowledge publishes, close connections, publish wills without a delay, and
@@ -313,7 +370,8 @@ class MqttFront:
         """Return lines for the start message: addresses and the meaning of acknowledgements."""
         settings = self._settings
         lines = [
-            f"mqtt on {address}{_layers(listener)}, MQTT 3.1, 3.1.1 and 5, ack {self._ack.value}, {self._who(listener)}"
+            f"mqtt on {address}{_layers(listener)}, MQTT 3.1, 3.1.1 and 5, ack {self._ack.value}, "
+            f"{settings.who_may_connect(listener)}"
             for listener, address in zip(settings.all_listeners, self._addresses(), strict=True)
         ]
         lines += [f"mqtt {route.filter} to log {route.log}" for route in settings.routes]
@@ -322,7 +380,9 @@ class MqttFront:
 
     def status(self) -> dict[str, Any]:
         """Return addresses, ack level and counters."""
-        counts = counters(self._broker) if self._broker is not None else {}
+        counts: Counter[str] = Counter()
+        for broker in self._brokers:
+            counts.update(counters(broker))
         addresses = self._addresses()
         listeners = [
             {"address": address, "protocol": listener.protocol}
@@ -332,34 +392,25 @@ class MqttFront:
 
     def metrics(self) -> Sequence[Metric]:
         """Return the metrics of the front: none before it runs, the final ones afterwards."""
-        return self._final if self._broker is None else metrics(self._broker)
+        found = [metrics(broker) for broker in self._brokers]
+        return added(found) if found else self._final
+
+    @property
+    def _brokers(self) -> list[Broker]:
+        """Return the servers that run: one, or in a cluster one for each shard that this node leads."""
+        fronts = (self, *self._homes.values())
+        return [front._broker for front in fronts if front._broker is not None]
 
     def report_to(self, report: Report) -> None:
         """Report clients that connect and connections that end, from now on."""
         self._report = report
-        if self._broker is not None:
-            self._broker.report = report
-
-    def clients(self) -> Iterator[Mapping[str, Any]]:
-        """Iterate over facts and figures of connected clients by connection number."""
-        broker = self._broker
-        return iter(()) if broker is None else client_list.rows(broker.connections, broker.deadlines)
-
-    def disconnect(self, client: str, user: str | None) -> Sequence[Mapping[str, Any]]:
-        """End the connections with a client id, of one user if `user` is given, with reason 0x98 at MQTT 5. Return
-        their rows."""
-        broker = self._broker
-        if broker is None:
-            return []
-        return client_list.disconnect(broker.connections, broker.deadlines.now, client, user)
-
-    def end_session(self, client: str, user: str | None) -> Mapping[str, Any] | None:
-        """End the session of a client for good; see `Operated`."""
-        return None if self._broker is None else operations.end_session(self._broker, client, user)
+        for broker in self._brokers:
+            broker.report = report
 
     async def publish(self, topic: str, payload: bytes, qos: int, *, retain: bool) -> None:
         """Publish a message of the server. Raises ValueError, OSError."""
-        if self._broker is None:
+        brokers = self._brokers
+        if not brokers:
             raise OSError("the front does not run")
         stored: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
@@ -367,26 +418,13 @@ class MqttFront:
             if not stored.done():  # the caller may have gone
                 stored.set_result(is_stored)
 
-        operations.publish(self._broker, topic, payload, qos, done, retain=retain)
+        operations.publish(brokers[0], topic, payload, qos, done, retain=retain)
         if not await stored:
             raise OSError("the message could not be stored; the log of the server has the reason")
 
-    def retained(self, topic: str) -> Mapping[str, Any] | None:
-        """Return place and size of the retained message of a topic, if it has one."""
-        return None if self._broker is None else operations.retained(self._broker, topic)
-
-    def watch(self, client: str, user: str | None, duration_s: float) -> Sequence[Mapping[str, Any]]:
-        """Report the packets of a connected client for some time. Raises ValueError."""
-        return [] if self._broker is None else operations.watch(self._broker, client, user, duration_s)
-
-    @property
-    def has_logins(self) -> bool:
-        """Return whether clients have users."""
-        return self._settings.knows_users
-
     async def login(self, user: str, password: str, address: str) -> bool:
         """Return whether the password is that of the user. A failure counts as one of a client at this address."""
-        broker = self._broker
+        broker = next(iter(self._brokers), None)
         if broker is None:
             return False
         decided: asyncio.Future[Identity | Refusal] = asyncio.get_running_loop().create_future()
@@ -399,30 +437,11 @@ class MqttFront:
         broker.guard.admit(credentials, decide, allow_anonymous=False)
         return isinstance(await decided, Identity)
 
-    def may_read(self, user: str | None, topics: Sequence[str]) -> Sequence[bool]:
-        """Return for each topic or topic filter whether the access rules let a user read all of it. Rules that a
-        plug-in gives a client at its login are not known here: then the access file decides."""
-        broker = self._broker
-        if broker is None:
-            return [False] * len(topics)
-        permissions = broker.guard.permissions(Identity(user), "")
-        if permissions is None:
-            return [True] * len(topics)
-        return [
-            permissions.may_read_all(topic) if is_wildcard(topic) else permissions.may_read(topic)
-            for topic in topics
-        ]
-
-    def client(self, client: str, user: str | None) -> Mapping[str, Any] | None:
-        """Return session and subscriptions of a connected client; None if it is not connected."""
-        broker = self._broker
-        return None if broker is None else client_list.session_of(broker.connections, client, user)
-
     def checks(self) -> Mapping[str, str | None]:
         """Return whether clients can connect, and whether their publishes reach the disk in time."""
         broker = self._broker
-        if broker is None and self._doors:
-            return {"listening": None, "settling": None}  # clients are passed on
+        if broker is None and self._doors:  # clients are passed on
+            return {"listening": None, "settling": slowness(self._brokers)}
         if broker is None or broker.stopping or not self._listeners:
             return {"listening": "it does not run", "settling": None}
         closed = [
@@ -430,11 +449,9 @@ class MqttFront:
             for one, socket in zip(self._settings.all_listeners, self._listeners, strict=False)
             if not socket.listening
         ]
-        old_s = broker.ingest.oldest_s
-        slow = f"the oldest publish has waited {old_s:.1f} s for the disk, limit {_UNSETTLED_S:g} s"
         return {
             "listening": f"not listening on {', '.join(closed)}" if closed else None,
-            "settling": slow if old_s > _UNSETTLED_S else None,
+            "settling": slowness([broker]),
         }
 
     def _addresses(self) -> list[str]:
@@ -443,18 +460,6 @@ class MqttFront:
             return [door.address for door in self._doors]
         listening = [shown_address(*one.address) for one in self._listeners if one.listening]
         return listening or [one.address for one in self._settings.all_listeners]
-
-    def _who(self, listener: ListenerSettings) -> str:
-        """Return who may connect to a listener, for the start message."""
-        settings = self._settings
-        ways = {
-            "client certificates": listener.user_from != "login",
-            "tokens": settings.jwt.enabled,
-            "passwords": settings.password_file is not None,
-            **{f"plug-in {name}": True for name in settings.authenticators},
-            "anonymous": settings.lets_anonymous_in(listener),
-        }
-        return ", ".join(name for name, possible in ways.items() if possible)
 
 
 def _check_room(settings: MqttSettings, log: str, config: LogConfig) -> None:

@@ -146,14 +146,14 @@ class Listener:
         return True
 
     def admit(
-        self, address: tuple[str, int], certificate_user: str | None, keep: object
+        self, address: tuple[str, int], certificate_user: str | None, keep: object, *, is_here: bool = False
     ) -> asyncio.BufferedProtocol | None:
-        """Return the protocol of a client that has arrived at another node, which has ended its TLS; None if there are
-        too many."""
+        """Return the protocol of a client that others have accepted, who have ended its TLS, at another node or here;
+        None if there are too many."""
         if self._is_full():
             return None
         self._without_protocol += 1
-        upper = self._protocol(asyncio.get_running_loop(), -1, is_relayed=True)
+        upper = self._protocol(asyncio.get_running_loop(), -1, is_relayed=True, is_here=is_here)
         relayed: asyncio.BufferedProtocol = _as_protocol(RelayAdapter)(upper, address, certificate_user, keep)
         return relayed
 
@@ -165,7 +165,12 @@ class Listener:
             client.close()  # closed by the client in between
 
     def _protocol(
-        self, loop: asyncio.AbstractEventLoop, descriptor: int, *, is_relayed: bool = False
+        self,
+        loop: asyncio.AbstractEventLoop,
+        descriptor: int,
+        *,
+        is_relayed: bool = False,
+        is_here: bool = True,
     ) -> asyncio.BufferedProtocol:
         """Return a client protocol with its adapters below it; the lowest receives from the socket."""
         self._without_protocol -= 1  # the event loop announces it to the broker in its next turn
@@ -179,7 +184,7 @@ class Listener:
             descriptor=descriptor,
         )
         link.protocol = settings.protocol
-        if is_relayed:
+        if not is_here:
             link.redirect = settings.cluster_redirect
         if self._websocket is not None:
             # A page of another origin in a browser on this machine is not a local client.

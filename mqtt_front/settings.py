@@ -325,6 +325,17 @@ class MqttSettings(SecuritySettings):
         """Return whether a listener admits clients without credentials."""
         return self.anonymous_by_default if listener.allow_anonymous is None else listener.allow_anonymous
 
+    def who_may_connect(self, listener: ListenerSettings) -> str:
+        """Return who may connect to a listener, for the start message."""
+        ways = {
+            "client certificates": listener.user_from != "login",
+            "tokens": self.jwt.enabled,
+            "passwords": self.password_file is not None,
+            **{f"plug-in {name}": True for name in self.authenticators},
+            "anonymous": self.lets_anonymous_in(listener),
+        }
+        return ", ".join(name for name, possible in ways.items() if possible)
+
     @property
     def lets_any_anonymous_in(self) -> bool:
         """Return whether any listener admits clients without credentials."""

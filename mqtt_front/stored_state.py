@@ -44,7 +44,7 @@ class StoredState:
         self._settings = settings
         self._log = log
         self.time = PassingTime(steady=steady)
-        self.receipts = Receipts(router.logs)
+        self.receipts = Receipts(router.logs, is_partitioned=router.partitions is not None)
         shares = router.shares
         self.sessions = Sessions(
             documents,
@@ -57,7 +57,7 @@ class StoredState:
             time=self.time,
         )
         self.retaining = Retaining(
-            router.retained,
+            router.own,
             documents,
             loop,
             save_executor,
@@ -67,6 +67,7 @@ class StoredState:
             log=log,
             time=self.time,
             shares=shares,
+            others=router.others,
         )
         self.wills = Wills(
             publish_will,

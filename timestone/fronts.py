@@ -7,10 +7,17 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
-from timestone.config import LogConfig, StoreConfig
+import numpy as np
+import numpy.typing as npt
+
+from timestone.commit.submission import Submission
+from timestone.config import Ack, LogConfig, StoreConfig
 from timestone.disk.steady_clock import SteadyClock
+from timestone.log import Log
 from timestone.metrics.metric import Metric
+from timestone.reading.wakeups import Woken
 from timestone.store import Store
+from timestone.writing.write_batch import WriteBatch
 
 ENTRY_POINT_GROUP = "timestone.fronts"
 
@@ -169,13 +176,71 @@ class Door(NamedTuple):
     """`ssl.SSLContext` for its connections; None without TLS."""
     certificate_user: Callable[[Mapping[str, Any]], str | None]
     """Returns the user in a client certificate, if the front takes it from there."""
+    client_id: Callable[[bytes], str | None]
+    """Returns who a client is by the first bytes that it has sent; None while more are needed. Raises ValueError for
+    what is not the beginning of a connection."""
+
+
+class TopicNumbers(Protocol):
+    """Names of topics by number: the dictionary of a log, or what stands for it where its leader is elsewhere."""
+
+    def __len__(self) -> int: ...
+    def find(self, name: str) -> int | None: ...
+    def add_all(self, names: Sequence[str]) -> npt.NDArray[np.uint32]: ...
+
+
+class Appendable(Protocol):
+    """Log as publishes see it: one of this store, or one whose leader is another node. See `timestone.log.Log`."""
+
+    @property
+    def key(self) -> str: ...
+    @property
+    def topics(self) -> TopicNumbers: ...
+    def topic_id(self, topic: str) -> int: ...
+    def append_now(self, write_batch: WriteBatch, woken: list[Woken] | None = None) -> range | None: ...
+    def submit(
+        self,
+        write_batch: WriteBatch,
+        *,
+        ack: Ack | str,
+        done: Callable[[Submission], None] | None = None,
+        woken: list[Woken] | None = None,
+    ) -> Submission: ...
+
+
+class Partitions(Protocol):
+    """Division of topics and clients into the shards of a cluster, as a front sees it that serves the clients of one
+    shard, its home. Partition k of each log is in shard k, whose leader may be another node."""
+
+    home: int
+    count: int
+
+    def of_topic(self, topic: str) -> int:
+        """Return the shard of a topic."""
+
+    def of_filter(self, pattern: str) -> int | None:
+        """Return the shard of all topics that match a filter; None if they may be in several."""
+
+    def of_client(self, client_id: str) -> int:
+        """Return the home of a client."""
+
+    def appendable(self, log: Log) -> Appendable:
+        """Return where records for a partition of this store go that another shard has."""
+
+    def documents(self, shard: int) -> "Documents":
+        """Return what the front has stored of another shard, as far as this node knows. Reads the disk. Nothing can be
+        put there."""
+
+    @property
+    def lags(self) -> bool:
+        """Return whether records of this home are in a log of another shard, and not yet in the copy of this node."""
 
 
 @runtime_checkable
 class Replicated(Protocol):
-    """Front that can serve from the replicated state of a cluster, on the node that leads it. All clients are at that
-    node: those that arrive at the doors of another one are passed on. Called in the event loop, in this order:
-    `open_doors`, then `lead` and `leave` or `lose` any number of times, then `close_doors`."""
+    """Front that can serve from the replicated state of a cluster: the clients of each shard on the node that leads it.
+    Those that arrive at the doors of another node are passed on. Called in the event loop, in this order: `open_doors`,
+    then for each shard `lead` and `leave` or `lose` any number of times, then `close_doors`."""
 
     name: ClassVar[str]
 
@@ -188,22 +253,40 @@ class Replicated(Protocol):
 
     @property
     def doors(self) -> Sequence[Door]:
-        """Return the open doors. While the front does not lead, others may accept from their sockets."""
+        """Return the open doors. While the front does not lead, or with several shards, others accept from their
+        sockets."""
 
-    async def lead(self, documents: Documents, clock: SteadyClock, *, will_grace_s: float) -> None:
+    async def lead(
+        self,
+        documents: Documents,
+        clock: SteadyClock,
+        *,
+        will_grace_s: float,
+        partitions: Partitions | None = None,
+    ) -> None:
         """Serve clients from these documents, which hold what an earlier leader has put. clock: by which sessions and
-        wills end. will_grace_s: time for clients of that leader to come back before their wills are published. Raises
-        OSError, ValueError."""
+        wills end. will_grace_s: time for clients of that leader to come back before their wills are published.
+        partitions: of a cluster with several shards, for the clients of its home. Raises OSError, ValueError."""
 
-    async def leave(self) -> None:
+    async def leave(self, shard: int = 0) -> None:
         """Serve no more, in order: settle what was received, store the state, and have clients connect again."""
 
-    def lose(self) -> None:
+    def lose(self, shard: int = 0) -> None:
         """Serve no more, at once: another node leads. Nothing more is stored or acknowledged."""
 
-    def admit(self, door: int, address: tuple[str, int], certificate_user: str | None, keep: object) -> Any:
-        """Return the protocol (`asyncio.BufferedProtocol`) of a client that has arrived at a door of another node; None
-        if it cannot be served now. address: of the client. keep: is kept alive with the connection."""
+    def admit(
+        self,
+        door: int,
+        address: tuple[str, int],
+        certificate_user: str | None,
+        keep: object,
+        shard: int = 0,
+        *,
+        is_here: bool = False,
+    ) -> Any:
+        """Return the protocol (`asyncio.BufferedProtocol`) of a client of a shard that others have accepted, at a door
+        of another node or, if it `is_here`, of this one; None if it cannot be served now. address: of the client. keep:
+        is kept alive with the connection."""
 
     def close_doors(self) -> None:
         """Listen no more."""

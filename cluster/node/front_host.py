@@ -1,32 +1,24 @@
-"""Front of a node: serves clients while the node leads, and passes them on while another one does.
+"""Front of a node: serves the clients of each shard while the node leads it, and passes those of other shards on.
 
-All logs of the front and its state are in one shard, so that one node has all of it. Its sockets stay open."""
+Partition k of each log of the front and its state are in shard k, so that the leader of a shard has all of its home.
+The sockets belong to the node and stay open."""
 
 import asyncio
-import logging
-from collections.abc import Callable
-from contextlib import suppress
+import random
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from timestone.errors import TimestoneError
-from timestone.format.names import log_folder
 from timestone.fronts import Reloadable, Replicated
 from timestone_cluster.etcd.client import Coordinator
 from timestone_cluster.etcd.keys import ClusterKeys, ClusterValue, LogValue
+from timestone_cluster.node.home import Around, Home, gauges
 from timestone_cluster.node.relay import Relays
-from timestone_cluster.node.shard import Shard, now_s
-from timestone_cluster.node.state_log import STATE_LOG, STATE_SETTINGS, LocalDocuments, StateLog
+from timestone_cluster.node.shard import Shard
+from timestone_cluster.node.state_log import STATE_LOG, STATE_SETTINGS, LocalDocuments
 from timestone_cluster.operations import make_log
 
-_LOGGER = logging.getLogger("timestone.cluster")
-SHARD = 0
-_LEAVE_S = 3.0
-"""Longest time for a front to settle and store what it has, before it is ended as by a kill."""
-_AGAIN_S = 3.0
-"""After this time a front that has left serves again, if no other node leads."""
-_STAY_S = 10.0
-"""A front that has left in vain serves for so long before it does so again."""
-_NOTE_TIME_S = 30
+_RELAYS = 100_000
+"""Most clients that a node passes on."""
 
 
 class FrontHost:
@@ -44,12 +36,9 @@ class FrontHost:
         self._front, self._documents = front, documents
         self._will_grace_s, self._failed = will_grace_s, failed
         self._relays: Relays | None = None
-        self._state: StateLog | None = None
-        self._serving: asyncio.Task[None] | None = None
-        self._leaving: asyncio.Task[None] | None = None
+        self._around: Around | None = None
+        self._homes: dict[int, Home] = {}
         self._opening: asyncio.Task[None] | None = None
-        self._left_s = self._stay_s = 0.0
-        self.is_serving = False
 
     @property
     def log_names(self) -> tuple[str, ...]:
@@ -67,11 +56,34 @@ class FrontHost:
             await make_log(etcd, keys, name)
         await etcd.put(keys.log(STATE_LOG), LogValue().changed(STATE_SETTINGS).encode(), revision=0)
 
-    def open(self, relays: Callable[[Any], Relays]) -> None:
-        """Open the doors, and pass clients on. relays: makes the relays of some doors. Raises OSError, ValueError."""
+    def open(self, around: Around) -> None:
+        """Open the doors, and pass clients on. Raises OSError, ValueError."""
+        self._around = around
+        self._homes = {
+            number: Home(
+                number,
+                self._front,
+                self._documents,
+                around,
+                will_grace_s=self._will_grace_s,
+                failed=self._failed,
+            )
+            for number in range(around.division.count)
+        }
         self._front.open_doors()
-        self._relays = relays(self._front.doors)
+        self._relays = Relays(
+            self._front.doors,
+            around.hello,
+            around.context,
+            around.place,
+            _RELAYS,
+            homes=self if self._is_divided else None,
+        )
         self._pass_on()
+
+    @property
+    def _is_divided(self) -> bool:
+        return len(self._homes) > 1
 
     async def reload(self) -> None:
         """Read the files of the front again, and use them for clients that arrive. Raises OSError, ValueError."""
@@ -79,7 +91,7 @@ class FrontHost:
             await self._front.reload()
         if self._relays is not None:
             self._relays.doors = self._front.doors
-            if self._state is None:
+            if self._is_divided or not self._homes[0].is_led:
                 self._relays.shut()
                 self._pass_on()
 
@@ -87,99 +99,89 @@ class FrontHost:
         if self._relays is not None:
             self._opening = asyncio.get_running_loop().create_task(self._relays.open())
 
-    def admit(self, door: int, address: tuple[str, int], user: str | None, keep: object) -> Any:
-        """Return the protocol of a client that has arrived at another node; None if it cannot be served now."""
-        return self._front.admit(door, address, user, keep) if self.is_serving else None
+    # Who is served where, for `Relays`, if there are several homes.
 
-    # What happens to the shard.
+    def home_of(self, client_id: str) -> int:
+        """Return the home of a client; for one without an id any, if possible one that this node serves."""
+        assert self._around is not None
+        if client_id:
+            return self._around.division.of_client(client_id)
+        served = [number for number, home in self._homes.items() if home.is_serving]
+        return random.choice(served or list(self._homes))
+
+    def leads(self, shard: int) -> bool:
+        """Return whether this node serves the clients of a shard, or is about to."""
+        return self._homes[shard].is_led
+
+    def admit(
+        self,
+        door: int,
+        address: tuple[str, int],
+        user: str | None,
+        keep: object,
+        shard: int = 0,
+        *,
+        is_here: bool = False,
+    ) -> Any:
+        """Return the protocol of a client that has arrived at another node, or is here; None if it cannot be served
+        now."""
+        home = self._homes.get(shard)
+        if home is None or not home.is_serving:
+            return None
+        return self._front.admit(door, address, user, keep, shard, is_here=is_here)
+
+    # What happens to shards.
+
+    @property
+    def is_serving(self) -> bool:
+        """Return whether the front serves clients of any shard."""
+        return any(home.is_serving for home in self._homes.values())
 
     def served(self, shard: Shard) -> None:
         """Serve clients: this node leads from now on, and its logs have all that was ever acknowledged."""
-        self.lost()
-        folders = [log_folder(name, SHARD) for name in self.log_names]
-        log = shard.log(folders[-1])
-        if log is None or any(shard.log(folder) is None for folder in folders):
+        self.lost(shard.number)
+        if not self._homes[shard.number].served(shard):
             return  # `tick` tries again
-        if self._left_s:  # in vain
-            self._left_s, self._stay_s = 0.0, now_s() + _STAY_S
         if self._relays is not None:
-            self._relays.shut()  # who arrives now waits for the front
+            if not self._is_divided:
+                self._relays.shut()  # who arrives now waits for the front
             self._relays.look()
-        self._state = StateLog(log, self._documents)
-        self._serving = asyncio.get_running_loop().create_task(self._serve(self._state))
 
-    async def _serve(self, state: StateLog) -> None:
-        begun_s = now_s()
-        try:
-            await asyncio.to_thread(state.read)
-            await self._front.lead(state, state.clock, will_grace_s=self._will_grace_s)
-        except (TimestoneError, OSError, ValueError) as error:
-            if self._state is state:  # otherwise another node leads by now
-                self._failed(error)
-            return
-        self.is_serving = True
-        _LOGGER.info("%s serves clients, %.1f s after this node leads", self._front.name, now_s() - begun_s)
-        while True:
-            await asyncio.sleep(_NOTE_TIME_S)
-            with suppress(TimestoneError, OSError):
-                await asyncio.to_thread(state.note_time, _NOTE_TIME_S * 1_000_000)
-
-    def lost(self) -> None:
+    def lost(self, shard: int) -> None:
         """Serve no more, at once: another node may lead. On return nothing can be stored or acknowledged."""
-        if self._state is None:
-            return
-        self._state.close()
-        was_serving = self.is_serving
-        self._ended()
-        self._front.lose()
-        self._pass_on()
-        if was_serving:
-            _LOGGER.warning("%s serves no clients any more: this node leads no more", self._front.name)
+        if shard in self._homes and self._homes[shard].lost():
+            self._left()
 
-    def _ended(self) -> None:
-        self._state, self.is_serving = None, False
-        for task in (self._serving, self._leaving):
-            if task is not None and task is not asyncio.current_task():
-                task.cancel()
-        self._serving = self._leaving = None
+    def _left(self) -> None:
+        if not self._is_divided:
+            self._pass_on()
 
-    def has_left(self) -> bool:
+    def has_left(self, shard: int) -> bool:
         """Begin to serve no more, in order, for another node to lead; return whether that is done."""
-        if self._state is None:
-            return True
-        if self._leaving is None and now_s() >= self._stay_s:
-            self._leaving = asyncio.get_running_loop().create_task(self._leave(self._state))
-        return False
+        return shard not in self._homes or self._homes[shard].has_left(self._left)
 
-    async def _leave(self, state: StateLog) -> None:
-        self.is_serving = False
-        try:
-            async with asyncio.timeout(_LEAVE_S):
-                await self._front.leave()
-        except TimeoutError:
-            self._front.lose()
-        state.close()
-        self._ended()
-        self._left_s = now_s()
-        self._pass_on()
-        _LOGGER.info("%s serves no clients any more: this node hands over", self._front.name)
-
-    def tick(self, shard: Shard | None) -> None:
-        """Serve if that is due; called five times a second."""
-        is_led_here = shard is not None and shard.replica.is_serving
-        if is_led_here and self._state is None and now_s() >= self._left_s + _AGAIN_S:
-            assert shard is not None
-            self.served(shard)
+    def tick(self, shards: Mapping[int, Shard]) -> None:
+        """Serve where that is due; called five times a second."""
+        for number, home in self._homes.items():
+            shard = shards.get(number)
+            if home.is_serving and len(shards) < len(self._homes):
+                self.lost(number)  # a replica was moved to another node: its records would not come any more
+            if shard is not None and shard.replica.is_serving and home.is_due():
+                self.served(shard)
+            home.look()
 
     def leader_changed(self) -> None:
-        """Note a change of the node that leads."""
+        """Note a change of the node that leads a shard."""
         if self._relays is not None:
             self._relays.look()
+        for home in self._homes.values():
+            home.look()
 
     async def stop(self) -> None:
         """End everything."""
-        self._stay_s = 0.0
-        while not self.has_left():
+        for home in self._homes.values():
+            home.stay_no_more()
+        while [number for number in self._homes if not self.has_left(number)]:
             await asyncio.sleep(0.02)
         relays, self._relays = self._relays, None
         if relays is not None:
@@ -191,4 +193,4 @@ class FrontHost:
         relays = self._relays
         counts = (len(relays.clients), relays.served_count, relays.failed_count) if relays else (0, 0, 0)
         names = ("relays", "relayed", "relays_failed")
-        return {"serves": int(self.is_serving), **dict(zip(names, counts, strict=True))}
+        return {**gauges(self._homes, len(self._homes)), **dict(zip(names, counts, strict=True))}

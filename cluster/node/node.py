@@ -3,17 +3,17 @@
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from timestone.address import shown_address
 from timestone.errors import TimestoneError
-from timestone.fronts import Door
 from timestone.store import Store
 from timestone_cluster.actions import Propose
 from timestone_cluster.deadlines import TICK_S
+from timestone_cluster.division import Division
 from timestone_cluster.errors import (
     EtcdUnavailable,
     UndecodableShardRecord,
@@ -30,11 +30,12 @@ from timestone_cluster.etcd.keys import (
 from timestone_cluster.etcd.registry import Registration, Registry, cluster_of
 from timestone_cluster.frames import Frame
 from timestone_cluster.leader import Leader
-from timestone_cluster.node.front_host import SHARD, FrontHost
+from timestone_cluster.node.front_host import FrontHost
 from timestone_cluster.node.held_shards import HeldShards, log_values
+from timestone_cluster.node.home import Around
 from timestone_cluster.node.links import Item, Link, Listener
 from timestone_cluster.node.placement import Placement, wanted_leaders
-from timestone_cluster.node.relay import Place, Relays
+from timestone_cluster.node.relay import Place
 from timestone_cluster.node.replica_folder import identity
 from timestone_cluster.node.requests import Requests
 from timestone_cluster.node.shard import Shard, now_s
@@ -46,8 +47,6 @@ _ETCD_S = 30.0
 _HAND_OVER_S = 5.0
 _DAMAGE_S = 5.0
 """How often to ask what the scrubber has found."""
-_RELAYS = 100_000
-"""Most clients that a node passes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +124,10 @@ class Node:
         port = await listener.start(*self._listen, self._tls.server if self._tls else None)
         self.address = self._advertise or shown_address(host, port)
         if self._host is not None:
-            self._host.open(self._made_relays)
+            division = Division(self._cluster.shards)
+            context = self._tls.client if self._tls else None
+            hello = Hello(self._cluster.id, "")
+            self._host.open(Around(division, hello, context, self._front_place, held.shards))
         self._value = replace(self._value, peer=self.address)
         keys = self._keys.node(self.id), self._keys.member(self.id)
         registration = self._registration = Registration(self._etcd, *keys, self._value, self._registered)
@@ -196,7 +198,7 @@ class Node:
                 if (node := wanted.get(number)) != self.id and node in runs:
                     shard.hand_over({node: runs[node]})
             if self._host is not None:
-                self._host.tick(self.shards.get(SHARD))
+                self._host.tick(self.shards)
             await asyncio.sleep(TICK_S)
 
     async def _watch_damage(self, held: HeldShards) -> None:
@@ -337,20 +339,15 @@ class Node:
     def lost(self, shard: int) -> None:
         """See `Surroundings`."""
         if self._host is not None:
-            self._host.lost()
+            self._host.lost(shard)
 
     def has_left(self, shard: int) -> bool:
         """See `Surroundings`."""
-        return self._host is None or self._host.has_left()
+        return self._host is None or self._host.has_left(shard)
 
-    def _made_relays(self, doors: Sequence[Door]) -> Relays:
-        assert self._cluster is not None
-        context = self._tls.client if self._tls else None
-        return Relays(doors, Hello(self._cluster.id, ""), context, self._front_place, _RELAYS)
-
-    def _front_place(self) -> Place | None:
-        """Return where the front serves, as far as this node knows."""
-        shard, pair = self.shards.get(SHARD), self._registry.pairs.get(self._keys.shard(SHARD))
+    def _front_place(self, number: int) -> Place | None:
+        """Return where the front serves the clients of a shard, as far as this node knows."""
+        shard, pair = self.shards.get(number), self._registry.pairs.get(self._keys.shard(number))
         record = shard.replica.record if shard is not None else None
         with suppress(UndecodableShardRecord):
             if shard is None and pair is not None:

@@ -9,7 +9,7 @@ import ssl
 import struct
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 from timestone.address import parse_address, send
 from timestone.fronts import Door
@@ -37,20 +37,45 @@ class Place(NamedTuple):
     address: str
 
 
+class Homes(Protocol):
+    """Who is served where, in a cluster with several shards. Implemented by `FrontHost`."""
+
+    def home_of(self, client_id: str) -> int:
+        """Return the shard whose leader serves a client; of one without an id, any."""
+
+    def leads(self, shard: int) -> bool:
+        """Return whether this node serves the clients of a shard, or is about to."""
+
+    def admit(
+        self,
+        door: int,
+        address: tuple[str, int],
+        user: str | None,
+        keep: object,
+        shard: int = 0,
+        *,
+        is_here: bool = False,
+    ) -> Any:
+        """Return the protocol of a client of this node; None if it cannot be served now."""
+
+
 class Relays:
-    """Clients that have arrived at the doors of this node, while another one leads. Event-loop thread only."""
+    """Clients that have arrived at the doors of this node, while another one leads. With several shards all of them,
+    and those whose home this node leads are admitted here. Event-loop thread only."""
 
     def __init__(
         self,
         doors: Sequence[Door],
         hello: Hello,
         context: ssl.SSLContext | None,
-        place: Callable[[], Place | None],
+        place: Callable[[int], Place | None],
         count_limit: int,
+        homes: Homes | None = None,
     ) -> None:
-        """hello: of a client of the cluster. context: for connections to nodes. place: where the front serves now, as
-        far as this node knows."""
+        """hello: of a client of the cluster. context: for connections to nodes. place: where the clients of a shard are
+        served now, as far as this node knows. homes: None with one shard, whose clients this node does not serve."""
         self.doors, self._hello, self.context, self.place = doors, hello, context, place
+        self.homes = homes
         self._count_limit = count_limit
         self._servers: list[asyncio.Server] = []
         self._wants_open = False
@@ -90,9 +115,8 @@ class Relays:
 
     def look(self) -> None:
         """End the clients of a node that leads no more: it may be suspended, and would keep them."""
-        place = self.place()
         for client in list(self.clients):
-            known = client.place
+            known, place = client.place, self.place(client.shard)
             if known is None or place is None:
                 continue
             if (known.node, known.generation) != (place.node, place.generation):
@@ -105,8 +129,8 @@ class Relays:
 
     def request(self, client: "_Client") -> list[bytes]:
         """Return the messages that pass a client on."""
-        user = client.door.certificate_user(client.certificate) if client.certificate else None
-        return [*encoded(self._hello), *encoded(Relay(client.number, *client.address, user))]
+        relay = Relay(client.number, *client.address, client.user)
+        return [*encoded(self._hello), *encoded(relay, client.shard)]
 
 
 class _Side(asyncio.Protocol):
@@ -156,8 +180,13 @@ class _Client(_Side):
         self.address = ("", 0)
         self.certificate: dict[str, object] | None = None
         self.place: Place | None = None
+        self.shard = 0
+        """Its home."""
         self._early = b""
         """What it has sent before it was passed on: the event loop may have read that already."""
+        self._is_known = relays.homes is None
+        """Whether its home is."""
+        self._more = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -179,12 +208,24 @@ class _Client(_Side):
             super().data_received(data)
         elif self.transport is not None:
             self._early += data
-            self.transport.pause_reading()
+            self._more.set()
+            if self._is_known:
+                self.transport.pause_reading()
+
+    @property
+    def user(self) -> str | None:
+        """Return the user in its certificate, if the front takes it from there."""
+        return self.door.certificate_user(self.certificate) if self.certificate else None
 
     async def _pass_on(self, transport: asyncio.Transport) -> None:
+        homes = self._relays.homes
         try:
             async with asyncio.timeout(_WAIT_S):
+                if homes is not None:
+                    self.shard = await self._home(homes, transport)
                 while not await self._is_passed_on():
+                    if homes is not None and self._is_admitted(homes, transport):
+                        return
                     await asyncio.sleep(_PAUSE_S)
         except TimeoutError:
             self._relays.failed_count += 1
@@ -200,9 +241,44 @@ class _Client(_Side):
             super().data_received(early)
         transport.resume_reading()
 
+    async def _home(self, homes: Homes, transport: asyncio.Transport) -> int:
+        """Return the home of the client, when it has sent who it is."""
+        client_id: str | None = None
+        try:
+            while not self._is_known:
+                client_id = self.door.client_id(self._early)
+                self._is_known = client_id is not None
+                if client_id is None:
+                    self._more.clear()
+                    transport.resume_reading()
+                    await self._more.wait()
+        except ValueError as error:
+            _LOGGER.debug("client at %s:%d: %s", *self.address, error)
+            self._is_known = True  # any home refuses it
+        transport.pause_reading()
+        return homes.home_of(client_id or "")
+
+    def _is_admitted(self, homes: Homes, transport: asyncio.Transport) -> bool:
+        """Have the front of this node serve the client, if it can now."""
+        protocol = homes.admit(self.number, self.address, self.user, None, self.shard, is_here=True)
+        if protocol is None:
+            return False
+        self._relays.clients.discard(self)
+        self.transport, early = None, memoryview(self._early)
+        transport.set_protocol(protocol)
+        protocol.connection_made(transport)
+        while early and not transport.is_closing():
+            buffer = protocol.get_buffer(len(early))
+            count = min(len(buffer), len(early))
+            buffer[:count] = early[:count]
+            protocol.buffer_updated(count)
+            early = early[count:]
+        transport.resume_reading()
+        return True
+
     async def _is_passed_on(self) -> bool:
-        place = self._relays.place()
-        if place is None:
+        place, homes = self._relays.place(self.shard), self._relays.homes
+        if place is None or (homes is not None and homes.leads(self.shard)):
             return False
         host, port = parse_address(place.address, setting="peer")
         upper = _Upper(self)

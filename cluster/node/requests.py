@@ -12,6 +12,7 @@ from timestone.replication.replicated_log import ReplicatedLog
 from timestone.store import Store
 from timestone.writing.write_batch import WriteBatch
 from timestone_cluster.etcd.keys import check_log_name
+from timestone_cluster.node.forwarded import Forwards
 from timestone_cluster.node.front_host import FrontHost
 from timestone_cluster.node.shard import Shard
 from timestone_cluster.node.state_log import STATE_LOG
@@ -20,6 +21,8 @@ from timestone_cluster.node.wire import (
     Appended,
     Describe,
     Described,
+    Forward,
+    ForwardOpen,
     LogState,
     Message,
     Relay,
@@ -45,13 +48,18 @@ class Requests:
         """damaged: returns the folders of damaged logs. host: of the front, if the node has one."""
         self._store, self._shards, self._damaged = store, shards, damaged
         self._node, self._host = node, host
+        self.forwards = Forwards(shards, frozenset({STATE_LOG}))
 
     def handle(self, writer: asyncio.StreamWriter, number: int, message: Message) -> bool:
         """Answer a request for a shard. Return whether the connection is a front's from now on."""
         if isinstance(message, Describe):
             _answer(writer, Described(message.number, self._states()))
         elif isinstance(message, Relay):
-            return self._relay(writer, message)
+            return self._relay(writer, number, message)
+        elif isinstance(message, ForwardOpen):
+            self.forwards.open(writer, number, message)
+        elif isinstance(message, Forward):
+            self.forwards.append(writer, number, message)
         elif isinstance(message, Append):
             try:
                 self._append(writer, number, message)
@@ -61,12 +69,13 @@ class Requests:
             writer.transport.abort()
         return False
 
-    def _relay(self, writer: asyncio.StreamWriter, message: Relay) -> bool:
+    def _relay(self, writer: asyncio.StreamWriter, number: int, message: Relay) -> bool:
         transport = writer.transport
         if transport.is_closing():
             return False
         address = message.host, message.port
-        found = self._host.admit(message.door, address, message.user, writer) if self._host else None
+        host = self._host
+        found = host.admit(message.door, address, message.user, writer, number) if host is not None else None
         if found is None:
             writer.writelines(encoded(Relayed("this node serves no clients now")))
             return False

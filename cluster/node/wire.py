@@ -105,6 +105,55 @@ class Relayed(msgspec.Struct, frozen=True, array_like=True):
     error: str = ""
 
 
+class ForwardOpen(msgspec.Struct, frozen=True, array_like=True):
+    """The leader of another shard wants to append what its clients publish here. From now on nothing counts that it, or
+    an earlier leader of that shard, has sent on other connections."""
+
+    home: int
+    """That shard."""
+    generation: int
+    """In which the sender leads it."""
+    turn: int
+    """Rises with each connection of one generation."""
+    logs: tuple[str, ...]
+
+
+class ForwardOpened(msgspec.Struct, frozen=True, array_like=True):
+    """Answer to `ForwardOpen`, once all that came before is committed. ends: offset behind it, by the logs asked for.
+    error: why it cannot be now; empty if it is."""
+
+    ends: tuple[int, ...]
+    error: str = ""
+
+
+class Forward(msgspec.Struct, frozen=True, array_like=True):
+    """Records of clients of another shard, in columns: one value for all, or bytes of one a record."""
+
+    number: int
+    log: str
+    names: tuple[str, ...]
+    topics: int | bytes
+    """u32: places in `names`."""
+    flags: int | bytes
+    """u16."""
+    header_lengths: int | bytes
+    """u16."""
+    lengths: bytes
+    """u32 of each."""
+    stored: bytes
+
+
+class Forwarded(msgspec.Struct, frozen=True, array_like=True):
+    """Answer to `Forward` of this number: the offset of the first record, or why there is none. Where that is not
+    known, the connection ends instead."""
+
+    number: int
+    first: int
+    error: str = ""
+    is_full: bool = False
+    """Whether a limit is the reason."""
+
+
 class StoredData(NamedTuple):
     """Data of `Records`."""
 
@@ -127,13 +176,26 @@ class RecordsHead(msgspec.Struct, frozen=True, array_like=True):
 
 _KINDS: tuple[type[Any], ...] = (
     Hello, Fenced, Follow, Held, Started, Diverged, Reset, Committed, RecordsHead, Append, Appended,
-    Describe, Described, Relay, Relayed,
+    Describe, Described, Relay, Relayed, ForwardOpen, ForwardOpened, Forward, Forwarded,
 )  # fmt: skip
 _NUMBERS = {kind: number for number, kind in enumerate(_KINDS)}
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODERS = [msgspec.msgpack.Decoder(kind) for kind in _KINDS]
 
-Message = Frame | Hello | Append | Appended | Describe | Described | Relay | Relayed
+Message = (
+    Frame
+    | Hello
+    | Append
+    | Appended
+    | Describe
+    | Described
+    | Relay
+    | Relayed
+    | ForwardOpen
+    | ForwardOpened
+    | Forward
+    | Forwarded
+)
 
 
 def encoded(message: Message, shard: int = 0) -> list[bytes]:

@@ -34,12 +34,25 @@ def _behind_publishes(broker: Server, link: ClientProtocol, then: Callable[[], N
     and a subscription covers what follows it."""
     if link.submitted_bytes:
         broker.ingest.flush()
-    if not link.submitted_bytes:
+    if not link.submitted_bytes and not _lags(broker):
         then()
         return
     link.wait("the publishes before its SUBSCRIBE")
     # In a later turn, after everything that the settled publishes cause.
-    broker.ingest.once_settled(lambda: broker.loop.call_soon(link.go_on, then))
+    broker.ingest.once_settled(lambda: broker.loop.call_soon(_once_here, broker, link, then, _LOOKS))
+
+
+def _lags(broker: Server) -> bool:
+    """Return whether publishes are at the leader of their log and not yet in the copy that is read here."""
+    partitions = broker.router.partitions
+    return partitions is not None and partitions.lags
+
+
+def _once_here(broker: Server, link: ClientProtocol, then: Callable[[], None], looks: int) -> None:
+    if looks and _lags(broker):
+        broker.loop.call_later(_LOOK_S, _once_here, broker, link, then, looks - 1)
+    else:
+        link.go_on(then)
 
 
 def _look_up(broker: Server, link: ClientProtocol, packet: Subscribe) -> None:
@@ -56,6 +69,9 @@ def _look_up(broker: Server, link: ClientProtocol, packet: Subscribe) -> None:
     )
 
 
+_LOOK_S = 0.005
+_LOOKS = 400
+"""So often a SUBSCRIBE waits for the copies of logs on this node, at most."""
 Found = Mapping[tuple[str, Start], Beginning]
 """Positions looked up on the disk, by name of the log and time."""
 
@@ -258,6 +274,9 @@ def _refusal(broker: Server, session: Session, request: Request) -> _Refusal | N
         form = parse_filter(topic_filter)
     except InvalidName as error:
         return _Refusal(Reason.TOPIC_FILTER_INVALID, str(error))
+    if form.shared and broker.router.partitions is not None:
+        why = "a cluster of several shards has no shared subscriptions"
+        return _Refusal(Reason.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED, why)
     if form.pattern.count("/") >= broker.settings.topic_levels:
         return _over(broker, "topic_levels", Reason.TOPIC_FILTER_INVALID)
     if len(topic_filter.encode()) > broker.settings.topic_bytes:

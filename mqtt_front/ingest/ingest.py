@@ -281,7 +281,7 @@ class Ingest:
         trace = self._traces.begin(began_ns) if began_ns >= self._traces.due_ns else None
         woken: list[Woken] = []
         try:
-            outcome = log.append_now(write_batch, woken)
+            outcome = self._router.appendable[gathered.log].append_now(write_batch, woken)
         except (TimestoneError, OSError) as error:
             outcome = error
         if isinstance(outcome, range):
@@ -324,7 +324,7 @@ class Ingest:
         woken: list[Woken] = []
         for number, columns in turn.columns.items():
             level = self._ack if columns.acknowledged and self._ack is not Ack.MEMORY else Ack.WRITTEN
-            log, write_batch = self._router.logs[number], columns.write_batch()
+            log, write_batch = self._router.appendable[number], columns.write_batch()
             try:
                 written = log.append_now(write_batch, woken) if now and level is Ack.WRITTEN else None
                 if written is None:
@@ -333,7 +333,7 @@ class Ingest:
                 else:
                     outcomes.append((turn, number, written.stop))
                     if turn.trace is not None:
-                        turn.trace.written(log, written)
+                        turn.trace.written(self._router.logs[number], written)
             except (TimestoneError, OSError) as error:
                 outcomes.append((turn, number, error))
         if self._ack is Ack.MEMORY:

@@ -2,7 +2,7 @@
 
 import itertools
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from mqtt_front.codec.fields import decode_text
 from mqtt_front.errors import MalformedPacket, MqttError
@@ -18,16 +18,21 @@ from mqtt_front.topics.filter_form import parse_filter
 from mqtt_front.topics.filter_relations import overlap
 from timestone.errors import TopicLimit
 from timestone.filters import topic_matches
+from timestone.fronts import Appendable, Partitions
 from timestone.log import Log
 from timestone.metrics.records import SERVER_ROOT
 
+_NO_VIEWS: Mapping[str, RetainedMessages] = {}
 RESERVED = ("$SYS", SERVER_ROOT, "$share", "$stream", "$queue")
 """First levels that clients cannot publish to: reserved for the server, or not topics at all."""
 
 
 class Router:
     """Router from topic bytes to codes: `number of the log << 32 | topic id`, or minus a reason code for a refused
-    topic. The cache is bounded by the topic limits of the logs; refused topics are not cached."""
+    topic. The cache is bounded by the topic limits of the logs; refused topics are not cached.
+
+    In a cluster with several shards each partition of a log has a number of its own: that of the log times the number
+    of shards, plus that of the shard."""
 
     def __init__(
         self,
@@ -39,13 +44,24 @@ class Router:
         shares: Shares | None = None,
         owner_topic_count: int = 1 << 32,
         server_logs: Sequence[Log] = (),
+        partitions: Partitions | None = None,
+        views: Mapping[str, RetainedMessages] = _NO_VIEWS,
     ) -> None:
         """logs: the first is the default log. routes: filters with the number of their log; the first match applies.
         owner_topic_count: maximum number of topics that one owner may create in a log. server_logs: what the server
-        records about itself, which clients may only read."""
+        records about itself, which clients may only read. partitions: of each log, which then are one behind the other
+        in `logs`. views: retained messages of those of other shards, by key."""
         self.shares = Shares() if shares is None else shares
+        self.partitions = partitions
         self.logs = tuple(logs)
-        self.retained = tuple(RetainedMessages(log) for log in logs)
+        self.appendable: tuple[Appendable, ...] = self.logs
+        """Where publishes go, in the same order."""
+        if partitions is not None:
+            home = partitions.home
+            self.appendable = tuple(
+                log if log.partition == home else partitions.appendable(log) for log in self.logs
+            )
+        self.retained = tuple(views.get(log.key) or RetainedMessages(log) for log in logs)
         """Retained messages of each log."""
         self.groups = Groups(self.shares)
         """The shared subscriptions."""
@@ -55,6 +71,7 @@ class Router:
         """Logs that a replay can name."""
         self.topic_use = TopicUse(self.logs, self.shares, owner_topic_count)
         self._routes = tuple(routes)
+        self._count = 1 if partitions is None else partitions.count
         self._topic_levels = topic_levels
         self._topic_bytes = topic_bytes
         self.over: Counter[str] = Counter()
@@ -82,10 +99,12 @@ class Router:
             return False
         if max([name.count("/") for name in names]) >= self._topic_levels:
             return False
-        numbers = set(map(self._number, names)) if self._routes else {0}
+        numbers = set(map(self._number, names)) if self._routes or self.partitions else {0}
         if len(numbers) > 1:
             return False
         number = numbers.pop()
+        if self.appendable[number] is not self.logs[number]:
+            return False  # which of the names are new is known one by one
         if self.topic_use.over(owner, number, len(names), sum(map(len, topics))) is not None:
             return False
         log = self.logs[number]
@@ -115,18 +134,42 @@ class Router:
         if form.of_server and form.shared:
             return []
         if form.log is not None:
-            named = self.source(form.log)
-            return [] if named is None else [named]
+            return self._named(form.log, form.pattern)
         if form.of_server:
             return list(self._server_sources)
         if form.pattern.partition("/")[0] == "$SYS":
             return []
         numbers = {number for filter_, number in self._routes if overlap(filter_, form.pattern)}
-        return [self._sources[number] for number in sorted(numbers | {0})]
+        return self._holding(form.pattern, sorted(numbers | {0}))
 
-    def source(self, name: str) -> LogSource | None:
-        """Return the log of that name, if topics are routed to it or the server writes it."""
-        return next((one for one in (*self._sources, *self._server_sources) if one.log.name == name), None)
+    @property
+    def own(self) -> Sequence[RetainedMessages]:
+        """Return the retained messages of the logs whose leader is this server."""
+        pairs = zip(self.retained, self.appendable, strict=True)
+        return [one for one, appendable in pairs if appendable is one.log]
+
+    @property
+    def others(self) -> Sequence[RetainedMessages]:
+        """Return those of the logs whose leader may be another one."""
+        return [one for one in self.retained if one not in self.own]
+
+    def _named(self, name: str, pattern: str) -> list[LogSource]:
+        names = [one.log.name for one in self._sources]
+        if name in names:
+            return self._holding(pattern, [names.index(name) // self._count])
+        return [one for one in self._server_sources if one.log.name == name]
+
+    def _holding(self, pattern: str, numbers: Sequence[int]) -> list[LogSource]:
+        """Return the partitions of some logs that may hold topics matching a pattern."""
+        if self.partitions is None:
+            return [self._sources[number] for number in numbers]
+        only = self.partitions.of_filter(pattern)
+        shards = range(self._count) if only is None else (only,)
+        return [self._sources[number * self._count + shard] for number in numbers for shard in shards]
+
+    def source(self, key: str) -> LogSource | None:
+        """Return the log with that key, if topics are routed to it or the server writes it."""
+        return next((one for one in (*self._sources, *self._server_sources) if one.log.key == key), None)
 
     def _learn_all(
         self, topics: Sequence[bytes], forbidden: Collection[bytes], owner: str | None
@@ -156,7 +199,7 @@ class Router:
         if len(raw) > self._topic_bytes:
             return self._refuse("topic_bytes", Reason.TOPIC_NAME_INVALID)
         number = self._number(topic)
-        log = self.logs[number]
+        log = self.appendable[number]
         topic_id = log.topics.find(topic)
         if topic_id is None:
             over = None if owner is None else self.topic_use.over(owner, number, 1, len(raw))
@@ -174,7 +217,8 @@ class Router:
 
     def _number(self, topic: str) -> int:
         """Return the number of the log that a topic is routed to."""
-        return next((log for filter_, log in self._routes if topic_matches(filter_, topic)), 0)
+        log = next((log for filter_, log in self._routes if topic_matches(filter_, topic)), 0)
+        return log if self.partitions is None else log * self._count + self.partitions.of_topic(topic)
 
     def _refuse(self, limit: str, reason: Reason) -> int:
         self.over[limit] += 1

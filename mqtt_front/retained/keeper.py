@@ -99,9 +99,12 @@ class Retaining:
         log: logging.Logger,
         time: PassingTime,
         shares: Shares | None = None,
+        others: Sequence[RetainedMessages] = (),
     ) -> None:
+        """others: messages that another keeper has, which count for the limits."""
         self._shares = Shares() if shares is None else shares
         self._logs = {one.log.key: one for one in logs}
+        self._all = (*self._logs.values(), *others)
         for one in logs:
             one.catch_up = functools.partial(self.catch_up, one)
         self._documents = HeldDocuments(documents, [one.log for one in logs])
@@ -139,7 +142,7 @@ class Retaining:
 
     def find(self, topic: str) -> tuple[Log, RetainedMessage] | None:
         """Return the retained message of a topic and its log, if it has one."""
-        for one in self._logs.values():
+        for one in self._all:
             if (message := one.get(topic)) is not None:
                 return one.log, message
         return None
@@ -204,8 +207,9 @@ class Retaining:
         """Take appended records into account. Called after each turn of the loop that appended any; what has nothing to
         retain need not be read."""
         for one in appended:
-            if not one.retained and self._logs[one.log].position == one.offsets.start:
-                self._logs[one.log].position = one.offsets.stop
+            messages = self._logs.get(one.log)
+            if not one.retained and messages is not None and messages.position == one.offsets.start:
+                messages.position = one.offsets.stop
         for messages in self._logs.values():
             if messages.position < messages.log.end_offset:
                 self.catch_up(messages)
@@ -333,12 +337,13 @@ class Retaining:
 
     def _forbids(self, wanted: _Expected) -> str | None:
         """Return the setting that forbids one more message, if any."""
-        if wanted.new and self.count + self._expected_new >= self._count_limit:
+        if wanted.new and sum(map(len, self._all)) + self._expected_new >= self._count_limit:
             return "retained_count"
-        grown_bytes = self.size_bytes + self._expected_growth + wanted.growth_bytes
+        size_bytes = sum(one.sizes.total for one in self._all)
+        grown_bytes = size_bytes + self._expected_growth + wanted.growth_bytes
         if wanted.growth_bytes and grown_bytes > self._bytes_limit:
             return "retained_bytes"
-        owner, shares, logs = wanted.owner, self._shares, self._logs.values()
+        owner, shares, logs = wanted.owner, self._shares, self._all
         count = sum(one.counts.of(owner) for one in logs) + self._expected_counts.of(owner) + wanted.messages
         if wanted.messages and count > shares.of(self._count_limit):
             return "user_share_percent"
@@ -384,6 +389,10 @@ class Retaining:
         if checkpoint != self._checkpoint:
             self._checkpoint, self._checkpoint_s = checkpoint, now
             self._writer.write(CHECKPOINT_KEY, encode_checkpoint(checkpoint))
+
+    def forget_changes(self) -> None:
+        """Write no document of what has changed: another keeper does."""
+        self._dirty.clear()
 
     def _places(self) -> dict[str, Place]:
         """Return, by log, the offset below which the documents are up to date once the chosen ones are written."""

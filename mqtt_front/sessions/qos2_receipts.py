@@ -31,7 +31,10 @@ class ReceivedId(NamedTuple):
 class Receipts:
     """Receipts of the publishes at QoS 2. One instance a front."""
 
-    def __init__(self, logs: Sequence[Log]) -> None:
+    def __init__(self, logs: Sequence[Log], *, is_partitioned: bool = False) -> None:
+        """is_partitioned: whether a publish may have to be sent again to the leader of another shard, which must not
+        append it twice, be its session a lasting one or not."""
+        self._is_partitioned = is_partitioned
         self.logs = tuple(logs)
         """Logs that publishes go to."""
         self._found: dict[str, list[ReceivedId]] = {}
@@ -60,7 +63,7 @@ class Receipts:
                     session.received.add(packet_id)
                     session.unsettled.add(packet_id)
                     new.append(packet_id)
-                    if session.expiry_s:
+                    if session.expiry_s or self._is_partitioned:
                         self.count += 1
                         row = with_packet_id(row, session.key)
                 kept.append(row)
@@ -68,6 +71,12 @@ class Receipts:
             session.forget_received(new)
             raise
         return Publishes.of(kept, run.size_bytes), repeated
+
+    def none_is_open(self) -> None:
+        """Note that no publish is on its way: what the logs have now, also of other servers, need not be searched for
+        packet ids of this one."""
+        for log in self.logs:
+            self.settled[log.key] = max(self.settled[log.key], log.end_offset)
 
     def recover(self, since: Mapping[str, int]) -> None:
         """Find the packet ids of records at or after an offset of each log; all of a log without an offset. Reads

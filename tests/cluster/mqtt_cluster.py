@@ -28,8 +28,8 @@ LIMIT_S = 90.0
 class MqttCluster:
     """Nodes with the addresses of their listeners. For one thread; clients may use `addresses` in others."""
 
-    def __init__(self, etcd: EtcdServer, nodes: list[NodeProcess], ports: list[int]) -> None:
-        self.etcd, self.nodes = etcd, nodes
+    def __init__(self, etcd: EtcdServer, nodes: list[NodeProcess], ports: list[int], shards: int) -> None:
+        self.etcd, self.nodes, self.shards = etcd, nodes, shards
         self.addresses = [("127.0.0.1", port) for port in ports]
 
     def address_of(self, node: NodeProcess) -> tuple[str, int]:
@@ -45,12 +45,18 @@ class MqttCluster:
 
         return asyncio.run(read())
 
-    def leader(self, *, other_than: NodeProcess | None = None, in_sync: int = 2) -> NodeProcess:
-        """Wait until a node leads with so many in-sync replicas, and return it."""
+    def all_led(self, *, other_than: NodeProcess | None = None, in_sync: int = 2) -> list[NodeProcess]:
+        """Wait until each shard is led with so many in-sync replicas, and return its leader."""
+        return [self.leader(one, other_than=other_than, in_sync=in_sync) for one in range(self.shards)]
+
+    def leader(
+        self, number: int = 0, *, other_than: NodeProcess | None = None, in_sync: int = 2
+    ) -> NodeProcess:
+        """Wait until a node leads a shard with so many in-sync replicas, and return it."""
         ends_s = time.monotonic() + LIMIT_S
         while time.monotonic() < ends_s:
             try:
-                shard = self.status().shards[0]
+                shard = self.status().shards[number]
             except ClusterError:
                 continue
             found = next((one for one in self.nodes if one.node_id() == shard.leader), None)
@@ -86,29 +92,33 @@ class MqttCluster:
 
     def stop(self) -> None:
         """Stop all nodes in order, with equal logs."""
-        self.leader(in_sync=3)
+        self.all_led(in_sync=3)
         ends_s = time.monotonic() + LIMIT_S
-        while time.monotonic() < ends_s:
-            logs = [held(node.folder / "mqtt-0") for node in self.nodes]
-            if logs[0] == logs[1] == logs[2]:
-                break
-            time.sleep(0.2)
+        for shard in range(self.shards):
+            while time.monotonic() < ends_s:
+                logs = [held(node.folder / f"mqtt-{shard}") for node in self.nodes]
+                if logs[0] == logs[1] == logs[2]:
+                    break
+                time.sleep(0.2)
         for node in self.nodes:
             node.stop()
 
-    def records(self) -> list[bytes]:
-        """Return the payloads in the log of stopped nodes, whose files have to have the same."""
-        one, *rest = [held(node.folder / "mqtt-0") for node in self.nodes]
+    def records(self, shard: int = 0) -> list[bytes]:
+        """Return the payloads in the log of a shard of stopped nodes, whose files have to have the same."""
+        one, *rest = [held(node.folder / f"mqtt-{shard}") for node in self.nodes]
         assert all(other == one for other in rest)
         with timestone.view(self.nodes[0].folder) as view:
-            payloads = [bytes(record.payload) for record in view.log("mqtt")]
+            payloads = [bytes(record.payload) for record in view.log("mqtt", shard)]
         assert len(payloads) == len(one)
         return payloads
 
 
 @contextmanager
 def mqtt_cluster(
-    folder: Path, *options: str, own: Callable[[str], Sequence[str]] = lambda name: ()
+    folder: Path,
+    *options: str,
+    own: Callable[[str], Sequence[str]] = lambda name: (),
+    shards: int = 1,
 ) -> Iterator[MqttCluster]:
     """Run etcd and three nodes for a while. options: of each node. own: returns those of the node of a name."""
     with ExitStack() as stack:
@@ -116,7 +126,7 @@ def mqtt_cluster(
 
         async def make() -> None:
             async with EtcdClient([server.url]) as client:
-                await make_cluster(client, KEYS, shards=1, replicas=3)
+                await make_cluster(client, KEYS, shards=shards, replicas=3)
 
         asyncio.run(make())
         ports = [stack.enter_context(reserved_port()) for _ in range(3)]
@@ -125,8 +135,8 @@ def mqtt_cluster(
             for name, port in zip("abc", ports, strict=True)
         ]
         stack.enter_context(running(nodes))
-        cluster = MqttCluster(server, nodes, ports)
-        cluster.leader(in_sync=3)
+        cluster = MqttCluster(server, nodes, ports, shards)
+        cluster.all_led(in_sync=3)
         yield cluster
 
 

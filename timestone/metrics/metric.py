@@ -45,3 +45,28 @@ def metric(name: str, kind: Kind, help_: str, value: float | Histogram) -> Metri
 def by_label(name: str, help_: str, label: str, values: Mapping[str, int]) -> Metric:
     """Return a counter with a sample for each value of one label."""
     return Metric(name, "counter", help_, [({label: key}, value) for key, value in values.items()])
+
+
+def added(parts: Sequence[Sequence[Metric]]) -> Sequence[Metric]:
+    """Return the metrics of several like parts as those of one: the sums of their samples. Gauges are sums, too."""
+    if len(parts) == 1:
+        return parts[0]
+    found: list[Metric] = []
+    for same in zip(*parts, strict=True):
+        sums: dict[str, tuple[Mapping[str, str], float | Histogram]] = {}
+        for one in same:
+            for labels, value in one.samples:
+                name = series_name("", labels)
+                sums[name] = labels, _sum(sums[name][1], value) if name in sums else value
+        found.append(same[0]._replace(samples=list(sums.values())))
+    return found
+
+
+def _sum(one: float | Histogram, other: float | Histogram) -> float | Histogram:
+    if not isinstance(one, Histogram) or not isinstance(other, Histogram):
+        assert not isinstance(one, Histogram) and not isinstance(other, Histogram)
+        return one + other
+    total = Histogram()
+    total.add(one)
+    total.add(other)
+    return total

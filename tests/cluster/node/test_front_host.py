@@ -11,13 +11,16 @@ from tests.cluster.node.test_shard import Noted
 from tests.support.workload import crash_config
 from timestone.disk.steady_clock import SteadyClock
 from timestone.errors import NotLeader
-from timestone.fronts import Documents, Door, Replicated
+from timestone.fronts import Documents, Door, Partitions, Replicated
 from timestone.replication.replicated_log import ReplicatedLog
 from timestone.store import Store
-from timestone_cluster.node import front_host
+from timestone_cluster.division import Division
+from timestone_cluster.node import home
 from timestone_cluster.node.front_host import FrontHost
+from timestone_cluster.node.home import Around
 from timestone_cluster.node.shard import Shard
 from timestone_cluster.node.state_log import STATE_LOG
+from timestone_cluster.node.wire import Hello
 from timestone_cluster.shard_record import ShardRecord
 
 
@@ -36,21 +39,37 @@ class NotingFront:
     def open_doors(self) -> None:
         self.calls.append("open")
 
-    async def lead(self, documents: Documents, clock: SteadyClock, *, will_grace_s: float) -> None:
+    async def lead(
+        self,
+        documents: Documents,
+        clock: SteadyClock,
+        *,
+        will_grace_s: float,
+        partitions: Partitions | None = None,
+    ) -> None:
         self.calls.append("lead")
         self.documents = documents
 
-    async def leave(self) -> None:
+    async def leave(self, shard: int = 0) -> None:
         self.calls.append("leave")
 
-    def lose(self) -> None:
+    def lose(self, shard: int = 0) -> None:
         assert self.documents is not None
         try:
             self.documents.put_many("a", {"late": b""})
         except NotLeader:
             self.calls.append("lose")
 
-    def admit(self, door: int, address: tuple[str, int], certificate_user: str | None, keep: object) -> Any:
+    def admit(
+        self,
+        door: int,
+        address: tuple[str, int],
+        certificate_user: str | None,
+        keep: object,
+        shard: int = 0,
+        *,
+        is_here: bool = False,
+    ) -> Any:
         return "a protocol"
 
     def close_doors(self) -> None:
@@ -71,6 +90,9 @@ def hosted(folder: Path, check: "Callable[[FrontHost, NotingFront, Shard], Any]"
             front = NotingFront()
             assert isinstance(front, Replicated)
             host = FrontHost(front, store.documents, will_grace_s=1, failed=lambda error: None)
+            around = Around(Division(1), Hello("", ""), None, lambda number: None, {0: shard})
+            host.open(around)
+            front.calls.clear()
             assert shard.replica.is_serving
             async with asyncio.timeout(20):
                 await check(host, front, shard)
@@ -90,10 +112,10 @@ def test_front_can_store_nothing_any_more_when_its_node_has_lost_the_lead(tmp_pa
         host.served(shard)
         await led(host)
         assert host.admit(0, ("a", 1), None, None) == "a protocol"
-        host.lost()
+        host.lost(0)
         assert front.calls == ["lead", "lose"]
         assert host.admit(0, ("a", 1), None, None) is None
-        host.lost()
+        host.lost(0)
         assert front.calls == ["lead", "lose"]
 
     hosted(tmp_path, check)
@@ -102,21 +124,21 @@ def test_front_can_store_nothing_any_more_when_its_node_has_lost_the_lead(tmp_pa
 def test_front_leaves_once_before_another_node_leads_and_serves_again_when_none_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(front_host, "_AGAIN_S", 0.1)
+    monkeypatch.setattr(home, "_AGAIN_S", 0.1)
 
     async def check(host: FrontHost, front: NotingFront, shard: Shard) -> None:
-        assert host.has_left()
+        assert host.has_left(0)
         host.served(shard)
         await led(host)
-        while not host.has_left():
+        while not host.has_left(0):
             await asyncio.sleep(0.01)
         assert front.calls == ["lead", "leave"]
-        host.tick(shard)
+        host.tick({0: shard})
         assert not host.is_serving
         await asyncio.sleep(0.15)
-        host.tick(shard)
+        host.tick({0: shard})
         await led(host)
-        assert not host.has_left(), "it serves for a while before it leaves again"
+        assert not host.has_left(0), "it serves for a while before it leaves again"
         await asyncio.sleep(0.1)
         assert front.calls == ["lead", "leave", "lead"]
         await host.stop()
@@ -128,12 +150,12 @@ def test_front_leaves_once_before_another_node_leads_and_serves_again_when_none_
 def test_front_waits_when_the_shard_has_not_all_of_its_logs(tmp_path: Path) -> None:
     async def check(host: FrontHost, front: NotingFront, shard: Shard) -> None:
         front.log_names = ("noting", "missing")  # type: ignore[assignment]
-        host.tick(shard)
+        host.tick({0: shard})
         await asyncio.sleep(0.1)
         assert front.calls == []
         front.log_names = ("noting",)
-        host.tick(shard)
+        host.tick({0: shard})
         await led(host)
-        host.lost()
+        host.lost(0)
 
     hosted(tmp_path, check)

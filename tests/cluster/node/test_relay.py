@@ -62,8 +62,8 @@ def relayed(check: Callable[[Leader, Relays, int], Awaitable[None]], *, count_li
         await leader.start()
         with socket.create_server(("127.0.0.1", 0)) as listening:
             port = listening.getsockname()[1]
-            door = Door(f"127.0.0.1:{port}", listening, None, lambda certificate: None)
-            relays = Relays([door], Hello("cluster", ""), None, lambda: leader.place, count_limit)
+            door = Door(f"127.0.0.1:{port}", listening, None, lambda certificate: None, lambda data: "")
+            relays = Relays([door], Hello("cluster", ""), None, lambda shard: leader.place, count_limit)
             await relays.open()
             async with asyncio.timeout(30):
                 await check(leader, relays, port)

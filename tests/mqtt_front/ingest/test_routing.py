@@ -6,9 +6,15 @@ from mqtt_front.errors import MalformedPacket
 from mqtt_front.ingest.routing import Router
 from mqtt_front.kernel.topic_cache import TOPIC_BITS, TOPIC_MASK
 from mqtt_front.reasons import Reason
+from timestone.commit.submission import Submission
 from timestone.config import LogConfig
 from timestone.filters import topic_matches
+from timestone.fronts import Appendable, Documents
+from timestone.log import Log
 from timestone.store import Store
+from timestone.writing.write_batch import WriteBatch
+from timestone_cluster.division import Division
+from timestone_cluster.node.forwarding import ForeignTopics
 
 
 @pytest.fixture
@@ -172,3 +178,58 @@ def test_subscription_skips_logs_that_cannot_have_its_topics(router: Router) -> 
     assert [source.log.name for source in router.sources("a/b")] == ["mqtt"]
     assert [source.log.name for source in router.sources("x/temperature")] == ["mqtt", "temperatures"]
     assert router.source("nowhere") is None
+
+
+class Here:
+    """Partitions of a cluster whose other shards another node leads: what goes there is noted."""
+
+    home, lags = 1, False
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self._division = Division(count, ("d/{key}/#",))
+        self.of_topic, self.of_filter = self._division.of_topic, self._division.of_filter
+        self.of_client = self._division.of_client
+
+    def appendable(self, log: Log) -> Appendable:
+        return ForeignLog(log.key)
+
+    def documents(self, shard: int) -> Documents:
+        raise NotImplementedError
+
+
+class ForeignLog:
+    """Names of topics of a log elsewhere."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.topics = ForeignTopics(lambda name: False, lambda: 0, 100)
+        self.topic_id = self.topics.take
+
+    def append_now(self, write_batch: WriteBatch, woken: object = None) -> range | None:
+        raise NotImplementedError
+
+    def submit(self, write_batch: WriteBatch, **how: object) -> Submission:
+        raise NotImplementedError
+
+
+def test_topic_has_the_number_of_its_partition_and_filters_name_those_that_may_hold_it(store: Store) -> None:
+    here = Here(3)
+    logs = [store.log(name, shard) for name in ("mqtt", "alarms") for shard in range(3)]
+    router = Router(logs, [("alarms/#", 1)], topic_levels=8, partitions=here)
+    for topic in ("a", "b/c", "d/7/x", "alarms/1", "alarms/2/3"):
+        shard = here.of_topic(topic)
+        name = "alarms" if topic.startswith("alarms") else "mqtt"
+        codes, fault = router.codes([topic.encode()] * 2)
+        log = router.logs[codes[0] >> TOPIC_BITS]
+        assert (fault, log.name, log.partition, len(set(codes))) == (None, name, shard, 1)
+        assert (log.topics.find(topic) is not None) == (shard == here.home), "only a leader numbers topics"
+        assert [one.log for one in router.sources(f"$stream/{name}/{topic}")] == [log]
+        assert log in [one.log for one in router.sources(topic)]
+        found = router.source(log.key)
+        assert found is not None and found.log is log
+    assert [one.log.partition for one in router.sources("#")] == [0, 1, 2, 0, 1, 2]
+    assert [one.log.key for one in router.sources("$stream/alarms")] == ["alarms", "alarms:1", "alarms:2"]
+    assert [one.log.partition for one in router.sources("d/7/#")] == [here.of_client("7")]
+    assert [one.log.key for one in router.own] == ["mqtt:1", "alarms:1"]
+    assert len(router.others) == 4

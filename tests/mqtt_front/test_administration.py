@@ -1,0 +1,41 @@
+"""What operators ask of a front of several parts."""
+
+import logging
+
+from mqtt_front.administration import slowness
+from mqtt_front.front import MqttFront
+from mqtt_front.settings import MqttSettings
+from tests.support.mqtt_clients import RawClient
+from tests.support.mqtt_server import MqttServer
+from timestone.store import Store
+
+
+def test_front_that_does_not_run_has_no_clients(store: Store) -> None:
+    front = MqttFront(store, MqttSettings(), log=logging.getLogger("mqtt"))
+    assert (list(front.clients()), front.disconnect("a", None), front.end_session("a", None)) == (
+        [],
+        [],
+        None,
+    )
+    assert (front.retained("t"), front.client("a", None), front.watch("a", None, 1)) == (None, None, [])
+    assert (front.may_read(None, ["a"]), front.has_logins, slowness([])) == ([False], False, None)
+
+
+def test_clients_of_all_parts_are_found(server: MqttServer) -> None:
+    with RawClient(server.address, 5) as client:
+        client.connect("device")
+        client.subscribe("a/#")
+
+        def look() -> tuple[list[str], str]:
+            front = server.front
+            part = MqttFront(front._store, front._settings, log=front._log)
+            part._broker, front._broker = front._broker, None
+            front._homes[3] = part
+            rows = [row["client"] for row in front.clients()]
+            found = front.client("device", None)
+            front._broker = part._broker
+            front._homes.clear()
+            assert found is not None
+            return rows, found["subscriptions"][0]["filter"]
+
+        assert server.call(look) == (["device"], "a/#")
