@@ -96,7 +96,7 @@ class Follower:
         """Promise what is durable. Not while a record of it cannot be read."""
         log = self.logs[name]
         if name in self.started and not log.damaged:
-            self._send(Held(self.generation, name, log.durable))
+            self._send(Held(self.generation, name, log.durable, min(log.clean, log.durable)))
 
     def beat(self) -> None:
         """Promise again what is durable, and ask again what was not answered: the follower's heartbeat."""

@@ -32,10 +32,12 @@ class Follow(Frame):
 
 @dataclass(frozen=True, slots=True)
 class Held(Frame):
-    """My records below `offset` are yours, and are durable. A promise until the end of this generation."""
+    """My records below `offset` are yours, and are durable; below `clean`, compaction has left none with an older one
+    of its topic. A promise until the end of this generation."""
 
     log: str
     offset: int
+    clean: int = 0
 
 
 # Leader to follower.
@@ -82,8 +84,8 @@ class Records(Frame):
 
 @dataclass(frozen=True, slots=True)
 class Committed(Frame):
-    """All in-sync replicas have what is below `offset`, all replicas what is below `stable`; what is below `start` may
-    be deleted."""
+    """All in-sync replicas have what is below `offset`; no replica has a record below `stable` that a later one of its
+    topic replaces; what is below `start` may be deleted."""
 
     log: str
     offset: int

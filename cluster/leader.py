@@ -21,6 +21,7 @@ class Progress:
     """Shipped up to here; None until the follower's records are known to be the leader's."""
     names: int = 0
     held: int = 0
+    clean: int = 0
 
 
 class Leader:
@@ -82,9 +83,12 @@ class Leader:
 
     def held(self, member: str, frame: Held) -> None:
         """Count what a follower has. What it has said in this generation stays true until it ends."""
-        progress = self.followers.get(member, {}).get(frame.log)
-        if progress is not None and progress.held < frame.offset <= self.logs[frame.log].end:
-            progress.held = frame.offset
+        progress, end = self.followers.get(member, {}).get(frame.log), self.logs[frame.log].end
+        if progress is None or frame.offset > end:
+            return
+        if progress.held < frame.offset or progress.clean < frame.clean:
+            progress.held = max(progress.held, frame.offset)
+            progress.clean = max(progress.clean, frame.clean)
             self.advance()
 
     # What its own log does.
@@ -102,7 +106,7 @@ class Leader:
             return  # after an election by command, until others have caught up
         for name, log in self.logs.items():
             committed = max(log.committed, min(self.held_by(member, name) for member in counted))
-            stable = max(log.stable, min(committed, *(self._held_at(node, name) for node in self.replicas)))
+            stable = max(log.stable, min(committed, *(self._clean_at(node, name) for node in self.nodes)))
             if (committed, stable) != (log.committed, log.stable):
                 log.committed, log.stable = committed, stable
                 self.actions.append(Show(name, log.committed))
@@ -170,9 +174,15 @@ class Leader:
 
     # Helpers.
 
-    def _held_at(self, node: str, name: str) -> int:
-        members = [member for member in (self.member, *self.followers) if node_of(member) == node]
-        return max((self.held_by(member, name) for member in members), default=0)
+    def _clean_at(self, node: str, name: str) -> int:
+        if node == node_of(self.member):
+            return self.logs[name].clean
+        found = [
+            logs[name].clean
+            for member, logs in self.followers.items()
+            if node_of(member) == node and name in logs
+        ]
+        return max(found, default=0)
 
     def _ship(self, member: str, name: str) -> None:
         progress, log = self.followers[member].get(name), self.logs[name]

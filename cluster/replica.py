@@ -10,7 +10,7 @@ these may do. They are safe at any time: no rule below looks at a clock.
 |---|---|
 | `record_seen`, `refused` | etcd's record of the shard was read, or etcd refused a proposal |
 | `received`, `linked` | a frame came from a member, or a new link to it is up |
-| `appended`, `durable` | records were written by the leader for its clients, or were flushed |
+| `appended`, `durable`, `compacted` | records were written by the leader for its clients, were flushed, or replaced |
 | `damaged`, `repaired`, `begins`, `log_added` | a log's state changed otherwise |
 | `stand`, `admit`, `dismiss`, `hand_over`, `resign`, `registered` | it is time to propose a change |
 """
@@ -156,6 +156,13 @@ class Replica:
             self.role.advance()
         elif isinstance(self.role, Follower):
             self.role.hold(name)
+
+    def compacted(self, name: str, clean: int) -> None:
+        """Note that compaction has left no record below an offset with an older one of its topic, durably."""
+        log = self.logs[name]
+        log.clean = max(log.clean, clean)
+        if isinstance(self.role, Leader):
+            self.role.advance()
 
     def damaged(self, name: str) -> None:
         """Note a damaged record. A leader resigns: it must neither skip it nor make others cut theirs."""

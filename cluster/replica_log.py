@@ -41,8 +41,10 @@ class ReplicaLog:
     """Below it records survive what the acknowledgement level promises: a power loss, or the death of the process."""
     committed: int = 0
     """Below it records are on all in-sync replicas, as far as this one knows. Never cut, the only ones ever shown."""
+    clean: int = 0
+    """Below it compaction has left no record with an older one of its topic here, and all is durable."""
     stable: int = 0
-    """Below it records are durable on all replicas, in sync or not: tombstones there may be dropped."""
+    """Below it all replicas are clean, in sync or not: tombstones there may be dropped."""
     runs: tuple[Run, ...] = ()
     damaged: bool = False
     """Has a durable record that cannot be read, or a shown one that its leader lacks: it acknowledges nothing, and is
@@ -95,5 +97,5 @@ class ReplicaLog:
 
     def reset(self, start: int) -> None:
         """Note that all records were removed, and that the log begins at another offset."""
-        self.start = self.end = self.durable = self.committed = self.stable = start
+        self.start = self.end = self.durable = self.committed = self.clean = self.stable = start
         self.names, self.runs, self.damaged = 0, (), False

@@ -61,7 +61,7 @@ class Log(loops.Published, ReadableLog):
     _end: LogEnd
     _tail: TailCache
     is_replicated = False
-    _segments_type, _end_type, _retention_type = ActiveSegment, LogEnd, Retention
+    _segments_type, _end_type, _retention_type, _rewrites_type = ActiveSegment, LogEnd, Retention, Rewrites
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class Log(loops.Published, ReadableLog):
         self._end_offset = self._opened_offset = next_offset
         self._tail = TailCache(store.tail_budget)
         self._compacted_to = 0
-        self.rewrites = Rewrites(self, store)
+        self.rewrites = self._rewrites_type(self, store)
         self.retention = self._retention_type(self, store)
         self.compression = LogCompression(self, store)
         self.compaction = LogCompaction(self, store)

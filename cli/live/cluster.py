@@ -56,10 +56,13 @@ _CREATE = """\
 Examples:
   timestone cluster create-log etcd://127.0.0.1:2379/plant telemetry
   timestone cluster create-log etcd://127.0.0.1:2379/plant flow retention_ms=7d
+  timestone cluster create-log etcd://127.0.0.1:2379/plant state compact=true
 
 Each shard has one partition of the log. The nodes make theirs within moments.
 Settings as for `timestone configure`: retention_ms, retention_bytes (of each
-partition), segment_bytes, segment_entries, segment_age_ms.
+partition), segment_bytes, segment_entries, segment_age_ms, compact,
+tombstone_ms, compression, compression_level, compression_dictionary. Each
+replica compresses and compacts its own files.
 """
 _CONFIGURE = """\
 Examples:
@@ -154,7 +157,7 @@ def configure_log(url: str, log: str, settings: Sequence[str], **access: Any) ->
     """Change settings of a log, in all shards."""
     operations, given = cluster_module("operations"), given_settings(settings)
     value = with_etcd(url, access, lambda etcd, keys: operations.configure_log(etcd, keys, log, given))
-    words = [f"{name}={number}" for name, number in sorted(value.settings.items())]
+    words = [f"{name}={str(one).lower()}" for name, one in sorted(value.settings.items())]
     print_text(f"log {log}: {' '.join(words) or 'nothing is set'}")
 
 

@@ -163,7 +163,10 @@ class NodeValue:
         return _decoded(value, made)
 
 
-LOG_SETTINGS = ("retention_ms", "retention_bytes", "segment_bytes", "segment_entries", "segment_age_ms")
+LOG_SETTINGS = (
+    "retention_ms", "retention_bytes", "segment_bytes", "segment_entries", "segment_age_ms",
+    "compact", "tombstone_ms", "compression", "compression_level", "compression_dictionary",
+)  # fmt: skip
 """Settings of a log that may be given for a cluster: fields of `timestone.LogConfig`."""
 
 
@@ -171,7 +174,7 @@ LOG_SETTINGS = ("retention_ms", "retention_bytes", "segment_bytes", "segment_ent
 class LogValue:
     """A log."""
 
-    settings: Mapping[str, int] = field(default_factory=dict)
+    settings: Mapping[str, int | str] = field(default_factory=dict)
     """Of all its replicas, where they differ from the defaults."""
 
     @property
@@ -197,7 +200,7 @@ class LogValue:
         """Return a value of etcd. Raises UndecodableValue."""
 
         def made(fields: dict[str, Any]) -> LogValue:
-            return cls().changed({name: _whole(one) for name, one in fields.items() if name != "version"})
+            return cls().changed({name: one for name, one in fields.items() if name != "version"})
 
         return _decoded(value, made)
 

@@ -160,7 +160,11 @@ class Shard:
             self._deadlines.stay_away(now_s())
             self.hand_over({node: run for node, run in runs.items() if node not in draining})
         for name, log in self._logs.items():
+            state = self._replica.logs[name]
             self._replica.begins(name, log.local_start_offset)
+            if state.clean < (clean := min(log.clean_offset, state.durable)):
+                self._replica.compacted(name, clean)
+            log.drop_tombstones(state.stable)
         self._deadlines.tick(now_s(), runs)
         self._perform()
 

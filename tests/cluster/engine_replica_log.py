@@ -6,6 +6,7 @@ import numpy as np
 
 from timestone.config import Ack
 from timestone.kernel.entries import ENTRY
+from timestone.record import FLAG_REMOVED
 from timestone.replication.replicated_log import ReplicatedLog
 from timestone.store import Store
 from timestone.writing.write_batch import WriteBatch
@@ -40,6 +41,10 @@ class EngineReplicaLog:
     @property
     def end(self) -> int:
         return self._log.written_offset
+
+    @property
+    def count(self) -> int:
+        return len(self._log)
 
     @property
     def names_count(self) -> int:
@@ -109,28 +114,36 @@ class EngineReplicaLog:
         self._log.seal_rolled()
         self._log.expire(start)
         self._log.apply_retention()
-        self._log._replica_retention._expires_below = (
-            0  # not in the background: a seed would not repeat a run
-        )
 
-    def held(self, end: int) -> list[tuple[str, bytes]]:
-        """Return topics and payloads of the records from the start to an offset, shown or not."""
-        found: list[tuple[str, bytes]] = []
-        first = self.start
-        while first + len(found) < end:
-            stored = self._log.read_stored(first + len(found), end, max_bytes=_SHIP_BYTES)
+    def compact(self, stable: int) -> int:
+        """Remove what later records replace, now, and tombstones below an offset. Return below which offset no record
+        has an older one of its topic."""
+        self._log.roll()
+        self._log.seal_rolled()
+        self._log.drop_tombstones(stable)
+        self._log.apply_compaction()
+        return self._log.clean_offset
+
+    def held(self, end: int) -> dict[int, tuple[str, bytes]]:
+        """Return topics and payloads by offset, of the records from the start to an offset, shown or not."""
+        found: dict[int, tuple[str, bytes]] = {}
+        offset = self.start
+        while offset < end:
+            stored = self._log.read_stored(offset, end, max_bytes=_SHIP_BYTES)
             at = 0
             for entry in np.frombuffer(stored.entries, dtype=ENTRY):
                 size = int(entry["length"])
-                found.append((self.name(int(entry["topic"])), stored.data[at : at + size]))
-                at += size
+                if not int(entry["flags"]) & FLAG_REMOVED:
+                    found[offset] = self.name(int(entry["topic"])), stored.data[at : at + size]
+                at, offset = at + size, offset + 1
         return found
 
-    def read(self, first: int, end: int) -> list[tuple[str, bytes]]:
-        """Return topics and payloads from the files or the tail, as readers get them; only what is shown."""
-        found: list[tuple[str, bytes]] = []
-        while first + len(found) < end:
-            batch = self._log.read(first + len(found), max_records=end - first - len(found))
-            assert len(batch) > 0
-            found += [(record.topic or "", bytes(record.payload)) for record in batch]
+    def read(self, first: int, end: int) -> dict[int, tuple[str, bytes]]:
+        """Return topics and payloads by offset, from the files or the tail, as readers get them; only what is shown."""
+        found: dict[int, tuple[str, bytes]] = {}
+        while first < end:
+            batch = self._log.read(first, max_records=end - first)
+            assert batch.next_offset > first
+            found |= {record.offset: (record.topic or "", bytes(record.payload)) for record in batch}
+            first = batch.next_offset
         return found

@@ -100,6 +100,8 @@ class Simulation:
 
     replica_type: type[Replica] = Replica
     has_retention = True
+    has_compaction = False
+    """Whether the logs are compacted, and have records that delete others; without retention, then."""
 
     def __init__(self, seed: str, folder: Path) -> None:
         self.rng = rng = random.Random(seed)
@@ -107,7 +109,7 @@ class Simulation:
         folder.mkdir(parents=True, exist_ok=True)  # else it would be a part of what the first node records
         self.now_s = 0.0
         self.counts = dict.fromkeys(
-            ("elections", "cuts", "starts", "records", "faults", "replaced", "expired"), 0
+            ("elections", "cuts", "starts", "records", "faults", "replaced", "expired", "compacted"), 0
         )
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
@@ -124,6 +126,8 @@ class Simulation:
         }
         self.leases: dict[str, tuple[int, float]] = {}
         """Run, and when it ends."""
+        self.left: set[tuple[str, int]] = set()
+        """Nodes and the shards in which they had a place. Of a real node the files are deleted."""
         self.is_etcd_up = True
         self.cut: set[tuple[str, str]] = set()
         """Pairs, of which the second does not hear the first. "etcd" is one of the names."""
@@ -158,7 +162,9 @@ class Simulation:
             for node in self.nodes.values():
                 self.start(node)
             self.at(0.1, self._append)
-            if self.has_retention:
+            if self.has_compaction:
+                self.at(1, self._compact)
+            elif self.has_retention:
                 self.at(1, self._delete)
             self._advance(4.0)
             for _ in range(faults):
@@ -211,7 +217,10 @@ class Simulation:
             case "replace":
                 number = rng.choice(sorted(self.shards))
                 record = self.shards[number].record
-                if spares := [name for name in sorted(self.nodes) if name not in record.nodes]:
+                spares = [name for name in sorted(self.nodes) if name not in record.nodes]
+                if self.has_compaction:  # it would have records whose tombstones are gone elsewhere
+                    spares = [name for name in spares if (name, number) not in self.left]
+                if spares:
                     self._replace(number, self.nodes[rng.choice(spares)], rng.choice(record.replicas))
 
     def _delete(self) -> None:
@@ -229,6 +238,18 @@ class Simulation:
         log.expire(start)
         node.replicas[number].begins(self.shards[number].name, log.start)
         self.counts["expired"] += log.start > before
+
+    def _compact(self) -> None:
+        """Have some replica compact its files."""
+        node = self.nodes[self.rng.choice(sorted(self.nodes))]
+        if node.logs and node.paused_until <= self.now_s:
+            number = self.rng.choice(sorted(node.logs))
+            log, replica, name = node.logs[number], node.replicas[number], self.shards[number].name
+            count = log.count
+            replica.compacted(name, log.compact(replica.logs[name].stable))
+            self.counts["compacted"] += count - log.count
+            self._perform(node, number)
+        self.at(self.rng.uniform(0.1, 1), self._compact)
 
     def _replace(self, number: int, node: SimulatedNode, away: str) -> None:
         """Do what an operator's command does: have a node take another one's place, step by step."""
@@ -297,8 +318,13 @@ class Simulation:
         self.counts["starts"] += 1
         node.files = RecordingFiles(node.root)
         node.store = Store(
-            node.root, crash_config(), files=node.files, clock=node.clock, log_type=ReplicatedLog
+            node.root,
+            crash_config(compact=self.has_compaction, tombstone_ms=0),
+            files=node.files,
+            clock=node.clock,
+            log_type=ReplicatedLog,
         )
+        node.store.maintenance.stop()  # a seed would not repeat a run
         node.life += 1
         self._register(node)
 
@@ -324,6 +350,7 @@ class Simulation:
             for part in (node.replicas, node.deadlines, node.logs):
                 del part[number]
             node.flushing.discard(number)
+            self.left.add((node.name, number))
         elif number not in node.replicas and node.run and node.name in shard.record.nodes:
             assert node.store is not None
             log = node.logs[number] = EngineReplicaLog(node.store, shard.name)
@@ -382,12 +409,17 @@ class Simulation:
                     log, count = node.logs[number], self.rng.randint(1, 3)
                     log.append(
                         [f"topic/{self.rng.randrange(30)}" for _ in range(count)],
-                        [b"%s %d" % (node.name.encode(), next(self._order)) for _ in range(count)],
+                        [self._payload(node) for _ in range(count)],
                     )
                     replica.appended(self.shards[number].name, log.end, log.names_count)
                     self._flush(node, number)
                     self._perform(node, number)
         self.at(self.rng.uniform(0.05, 0.4), self._append)
+
+    def _payload(self, node: SimulatedNode) -> bytes:
+        if self.has_compaction and self.rng.random() < 0.3:
+            return b""
+        return b"%s %d" % (node.name.encode(), next(self._order))
 
     def _flush(self, node: SimulatedNode, number: int) -> None:
         if number in node.flushing:
@@ -507,13 +539,14 @@ class Simulation:
         log.show(committed)
         start, before = log.start, min(committed, len(shard.shown))
         seen = log.read(start, committed)
-        if seen[: before - start] != shard.shown[start:before]:
-            raise Broken(f"{node.name} shows other records of {shard.name} than were shown: {seen[:before]}")
+        changed = {offset for offset in seen if offset < before and seen[offset] != shard.shown[offset]}
+        if changed or (len(seen) != committed - start and not self.has_compaction):
+            raise Broken(f"{node.name} shows other records of {shard.name} than were shown: {seen}")
         if committed > len(shard.shown) and not isinstance(node.replicas[number].role, Leader):
             raise Broken(
                 f"{node.name} shows {committed} records of {shard.name}, {len(shard.shown)} are committed"
             )
-        shard.shown += seen[before - start :]
+        shard.shown += [seen[offset] for offset in range(before, committed)]
         for member in shard.record.isr:
             other = self.nodes[node_of(member)].logs.get(number)
             if other is not None and other.end < len(shard.shown):
@@ -524,8 +557,17 @@ class Simulation:
         for number, shard in self.shards.items():
             for member in sorted(shard.record.isr):
                 log = self.nodes[node_of(member)].logs[number]
-                if log.held(len(shard.shown)) != shard.shown[log.start :]:
+                held, shown = log.held(len(shard.shown)), dict(enumerate(shard.shown))
+                if self.has_compaction:
+                    held, shown = map(_latest, (held, shown))
+                if held != {offset: one for offset, one in shown.items() if offset >= log.start}:
                     raise Broken(f"{member} has other records of {shard.name} than were shown")
+
+
+def _latest(records: dict[int, tuple[str, bytes]]) -> dict[int, tuple[str, bytes]]:
+    """Return what a table of the last payload of each topic has, by offset."""
+    last = {topic: offset for offset, (topic, _) in records.items()}
+    return {offset: records[offset] for offset in last.values() if records[offset][1]}
 
 
 def _frames(replica: Replica, log: EngineReplicaLog, ship: Ship) -> list[Records]:

@@ -186,8 +186,8 @@ _FIELDS: dict[type, tuple[str, ...]] = {
         "is_serving",
     ),
     Follower: ("generation", "leader", "started"),
-    ReplicaLog: ("start", "end", "names", "durable", "committed", "stable", "runs", "damaged"),
-    Progress: ("sent", "names", "held"),
+    ReplicaLog: ("start", "end", "names", "durable", "committed", "clean", "stable", "runs", "damaged"),
+    Progress: ("sent", "names", "held", "clean"),
     Node: ("name", "replica", "run", "boot", "records", "flushed", "names", "is_damaged"),
 }
 """What a copy of each has. The roles share the logs and actions of their replica."""
@@ -408,14 +408,14 @@ class Model:
         node.replica.repaired(LOG)
 
     def _on_compact(self, node: Node) -> None:
-        """Remove what a later record of the same key replaces, and tombstones that every replica has. The one key of
-        the model is written first and deleted by each later record."""
+        """Remove what a later record of the same key replaces, and tombstones where no replica has what they delete.
+        The one key of the model is written first and deleted by each later record."""
         assert node.replica is not None
         log = node.replica.logs[LOG]
-        for offset in range(log.committed - 1):
+        settled = min(log.committed, node.flushed)
+        for offset in (*range(settled - 1), *range(1, min(log.stable, settled))):
             node.records[offset] = node.records[offset]._replace(is_hole=True)
-        for offset in range(1, min(log.stable, log.committed)):
-            node.records[offset] = node.records[offset]._replace(is_hole=True)
+        node.replica.compacted(LOG, settled)
 
     def _on_lose_disk(self, node: Node) -> None:
         node.replica = None
@@ -679,7 +679,8 @@ class Model:
                 if facts.is_serving and facts.committed < earlier:
                     raise Broken(f"{facts.name} serves {facts.committed} records where {earlier} were shown")
 
-            if facts.values[:1] not in ((), (HOLE,)) and HOLE in facts.values[1:]:
+            is_undeleted = facts.values[:1] not in ((), (HOLE,)) and set(facts.values[1:]) == {HOLE}
+            if is_undeleted and len(facts.values) >= len(history):
                 raise Broken(
                     f"{facts.name} has the first record, and nothing that deletes it: {facts.values}"
                 )

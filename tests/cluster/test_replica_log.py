@@ -51,5 +51,5 @@ def test_cut_forgets_runs_and_what_was_durable_behind_it(log: ReplicaLog) -> Non
 
 def test_reset_leaves_an_empty_log_that_begins_elsewhere(log: ReplicaLog) -> None:
     log.reset(40)
-    assert log == ReplicaLog(40, 40, 0, 40, 40, 40)
+    assert log == ReplicaLog(40, 40, 0, 40, 40, 40, 40)
     assert (log.last_generation, log.end_of(9)) == (0, Place(0, 40, 0))

@@ -14,9 +14,11 @@ from timestone.writing.write_batch import WriteBatch
 class ReplicaBatch(WriteBatch):
     """Consecutive records of a leader. Positions and entry checksums are those of the own segment."""
 
-    __slots__ = ("source",)
+    __slots__ = ("has_removed", "source")
     source: Entries
     """The leader's entries, of which time, topic, flags and the checksum of the bytes are kept."""
+    has_removed: bool
+    """Whether compaction has removed some of them from the leader's log."""
 
     @classmethod
     def received(cls, entries: bytes, data: bytes, topic_count: int) -> Self:
@@ -37,16 +39,17 @@ class ReplicaBatch(WriteBatch):
             raise ValueError("invalid records: expected times that never decrease")
         if ((topics >= topic_count) & (topics != NO_TOPIC)).any():
             raise ValueError(f"invalid records: expected topic ids below {topic_count}")
-        if (source["flags"] & FLAG_REMOVED).any():
-            raise ValueError("invalid records: one of them was removed")
+        removed = (source["flags"] & FLAG_REMOVED) != 0
+        if (removed & ((lengths > 0) | (topics != NO_TOPIC))).any():
+            raise ValueError("invalid records: a removed one has bytes or a topic")
         batch = cls.from_columns(
             data,
             np.ascontiguousarray(source["length"]).tobytes(),
             np.ascontiguousarray(topics),
-            flags=np.ascontiguousarray(source["flags"]),
+            flags=np.ascontiguousarray(source["flags"] & ~np.uint16(FLAG_REMOVED)),
             header_lengths=np.ascontiguousarray(source["header_length"]),
         )
-        batch.source = source
+        batch.source, batch.has_removed = source, bool(removed.any())
         return batch
 
     def entries(self, seal: EntrySeal, *, ordinal: int, position: int, timestamp_us: int) -> bytes:

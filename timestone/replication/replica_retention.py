@@ -1,20 +1,13 @@
 """Retention of a replicated log: the leader deletes by the limits of the log, a follower what its leader has no more.
 
-Nothing is deleted that was not shown, and the newest segment with records stays. How many topic names the deleted
-records used is noted before they go: ids are numbered on from there, on each replica alike."""
+Nothing is deleted that was not shown, and the newest segment with records stays."""
 
 import itertools
-import json
 from typing import Any, cast
 
-from timestone.disk.json_document import integer, json_object
-from timestone.replication.names_used import names_in
 from timestone.segment import Segment
 from timestone.upkeep.host import UpkeptLog, UpkeptStore
 from timestone.upkeep.retention import Retention
-
-SPACE = "replica"
-"""Namespace in the catalogue: `<log>-<partition>` with what deleted records have left."""
 
 _LEAST_S = 5.0
 
@@ -25,20 +18,12 @@ class ReplicaRetention(Retention):
     def __init__(self, log: UpkeptLog, store: UpkeptStore) -> None:
         super().__init__(log, store)
         self._expires_below = 0
-        self.names = self._noted_names()
-        """Number of topic names that deleted records used: one more than the highest id."""
 
     def expire(self, offset: int) -> None:
         """Have whole segments below an offset deleted, in the background: the leader has them no more."""
         if offset > self._expires_below:
             self._expires_below = offset
             self.expect()
-
-    def forget(self) -> None:
-        """Forget what deleted records used: the log begins again without any. Raises OSError."""
-        if self.names:
-            self._store.documents.put_many(SPACE, {self.key: None})
-            self.names = 0
 
     @property
     def _is_active(self) -> bool:
@@ -59,16 +44,5 @@ class ReplicaRetention(Retention):
         return None if wait_s is None else max(wait_s, _LEAST_S)
 
     def _delete(self, expired: list[Segment]) -> int:
-        names = max(self.names, *map(names_in, expired))
-        if names > self.names:
-            document = {"log_id": self._log.id, "names": names}
-            self._store.documents.put_many(SPACE, {self.key: json.dumps(document).encode()})
-            self.names = names
+        cast(Any, self._log).names_used.delete(expired)
         return super()._delete(expired)
-
-    def _noted_names(self) -> int:
-        document = self._store.documents.get(SPACE, self.key)
-        if document is None:
-            return 0
-        values = json_object(document)
-        return integer(values.get("names")) if values.get("log_id") == self._log.id else 0

@@ -11,16 +11,17 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
 
 from timestone.commit.submission import Submission
-from timestone.config import Ack, Compression, LogConfig
+from timestone.config import Ack
 from timestone.errors import CorruptRecord, NotLeader, OffsetOutOfRange
 from timestone.kernel.entries import Entries
 from timestone.log import Log
 from timestone.reading.tail_cache import TailRun, fitting_count, joined_columns
 from timestone.reading.wakeups import Woken
 from timestone.record import Record
-from timestone.replication.names_used import names_in, names_of
+from timestone.replication.names_used import NamesUsed, names_of
 from timestone.replication.replica_batch import ReplicaBatch
 from timestone.replication.replica_retention import ReplicaRetention
+from timestone.replication.replica_rewrites import ReplicaRewrites
 from timestone.replication.replicated_end import ReplicatedEnd
 from timestone.replication.replicated_segments import ReplicatedSegments
 from timestone.writing.write_batch import WriteBatch
@@ -53,24 +54,22 @@ class StoredRecords(NamedTuple):
 
 class ReplicatedLog(Log):
     """One replica of a log. Made by a store that is opened with this type of log. Thread-safe but for the calls of the
-    driver: `lead`, `follow`, `append_replica`, `cut`, `reset` and `show` are for one thread.
-
-    Cannot be combined with compression and compaction yet."""
+    driver: `lead`, `follow`, `append_replica`, `cut`, `reset` and `show` are for one thread."""
 
     is_replicated = True
-    _segments_type, _end_type, _retention_type = ReplicatedSegments, ReplicatedEnd, ReplicaRetention
+    _segments_type, _end_type = ReplicatedSegments, ReplicatedEnd
+    _retention_type, _rewrites_type = ReplicaRetention, ReplicaRewrites
 
     def __init__(self, *parts: Any, **named: Any) -> None:
         super().__init__(*parts, **named)
         self.topics.is_cut = True
-        self.config_checks.append(_check_config)
-        _check_config(self.config)
+        self.names_used = NamesUsed(self._store.documents, self.folder.name, self.id)
         self._segments = cast(ReplicatedSegments, self._active_segment)
         self._replica_end = cast(ReplicatedEnd, self._end)
         self._replica_retention = cast(ReplicaRetention, self.retention)
         written, committed = self._end_offset, self._segments.committed()
         self._end_offset = self._opened_offset = max(self._start_offset, min(committed, written))
-        names = max(self._replica_retention.names, *map(names_in, self.segment_list.segments), 0)
+        names = max(self.names_used.deleted, *map(self.names_used.of, self.segment_list.segments), 0)
         self.extent = (written, names)
         """Offset after the last written record, and the number of topic names that records use: one more than the
         highest id. Replaced as a whole."""
@@ -111,7 +110,14 @@ class ReplicatedLog(Log):
         return self._start_offset
 
     def __len__(self) -> int:
-        return self._end_offset - self._start_offset
+        # Of a segment that grows, or is shown in part after a restart, it is not known how many of these are removed.
+        start, end = self._start_offset, self._end_offset
+        removed = (
+            one.trailer.removed_count
+            for one in self.segment_list.within(start, end)
+            if one.trailer and one.end_offset <= end
+        )
+        return end - start - sum(removed)
 
     def record(self, offset: int) -> Record:
         """See `ReadableLog.record`."""
@@ -223,6 +229,8 @@ class ReplicatedLog(Log):
             self._begin(generation)
             self._end.write_locked(batch)
             self.extent = self.extent[0], names_first + len(names)
+        if batch.has_removed:
+            self.read_compacted(self.extent[0])
 
     def _begin(self, generation: int) -> None:
         if generation != self._segments.epoch >> _GENERATION_SHIFT:
@@ -256,11 +264,22 @@ class ReplicatedLog(Log):
         )
 
     def _stored_in_files(self, first: int, end: int, max_bytes: int) -> tuple[Entries, bytes, int]:
-        found = self._from_files(first, end, _SCAN_RECORDS, max_bytes)
-        segment, run = found if found is not None else (None, None)
-        if segment is None or run is None or segment.base_offset + run.base_ordinal != first:
-            raise CorruptRecord(self.folder, first, "no segment holds it")
-        return run.entries, run.data, run.position
+        while True:
+            segment_list = self.all_segments
+            segment = next(segment_list.within(first, first + 1), None)
+            if segment is None:
+                raise CorruptRecord(self.folder, first, "no segment holds it")
+            try:
+                # Entries of removed records, too: each replica has the same offsets.
+                run = segment.read(
+                    first - segment.base_offset,
+                    max_records=min(end - first, _SCAN_RECORDS),
+                    max_bytes=max_bytes,
+                )
+            except FileNotFoundError as error:
+                self._moved_on(segment_list, first, error)
+                continue
+            return run.entries, run.data, run.position
 
     def show(self, offset: int) -> None:
         """Show readers the records below an offset, and acknowledge them. Never goes back."""
@@ -309,12 +328,22 @@ class ReplicatedLog(Log):
             self.remember()
             closed = self._segments.cut(0)
             self._segments.continue_at(start)
-            self._replica_retention.forget()
+            self.names_used.forget()
             self._ended_at(start, 0)
             self._end_offset = start
         for writer in closed:
             writer.close()
         self.tail_lost()
+
+    @property
+    def clean_offset(self) -> int:
+        """Return the offset below which compaction has left no record with an older one of its topic."""
+        return self.compaction.clean_offset
+
+    def drop_tombstones(self, limit: int) -> None:
+        """Have compaction remove tombstones below an offset, once they are old enough: no replica has a record there
+        that a later one of its topic replaces."""
+        cast(ReplicaRewrites, self.rewrites).tombstone_limit = limit
 
     def expire(self, start: int) -> None:
         """Have whole segments of records below an offset deleted, in the background: its leader has them no more."""
@@ -348,20 +377,10 @@ class ReplicatedLog(Log):
         """Return the runs of the log. Reads the topic columns of segments that are not sealed. Raises OSError."""
         runs: list[GenerationRun] = []
         with self.rewrites.lock:  # else retention could rename a file that is read here
-            names = self._replica_retention.names
+            names = self.names_used.deleted
             for segment in self.segment_list.segments:
                 generation = (segment.epoch or 0) >> _GENERATION_SHIFT
                 if not runs or runs[-1].generation != generation:
                     runs.append(GenerationRun(generation, segment.base_offset, names))
-                names = max(names, names_in(segment))
+                names = max(names, self.names_used.of(segment))
         return tuple(runs)
-
-
-def _check_config(config: LogConfig) -> None:
-    unusual = {
-        "compact": config.compact,
-        "compression": config.compression is not Compression.NONE,
-    }
-    for name, is_set in unusual.items():
-        if is_set:
-            raise ValueError(f"{name} cannot be set for a replicated log yet")

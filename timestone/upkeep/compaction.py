@@ -63,6 +63,11 @@ class Progress:
     """(time, offset) of passes that skipped nothing: no record below the offset has had an older one of its topic
     since. Time by `SteadyClock`."""
 
+    @property
+    def clean_offset(self) -> int:
+        """Return the offset below which no record has an older one of its topic."""
+        return self.clean_to if self.whole else max((offset for _, offset in self.sweeps), default=0)
+
     def horizon(self, before_us: int) -> int:
         """Return the offset below which tombstones have been without older records since `before_us`."""
         return max((offset for when_us, offset in self.sweeps if when_us <= before_us), default=0)
@@ -124,6 +129,7 @@ class LogCompaction:
         self._passes = SlicedPass(lambda: self._pass(at_once=False))
         self._waits = False
         """Whether another task is rewriting a segment of this pass."""
+        self._known: Progress | None = None
 
     def expect(self) -> None:
         """Schedule a check in the background."""
@@ -141,6 +147,11 @@ class LogCompaction:
         self._passes.finish(self._pass(at_once=True))
         return self._removed_count() - before
 
+    @property
+    def clean_offset(self) -> int:
+        """Return the offset below which no record has an older one of its topic; 0 if the log is not compacted."""
+        return self._progress().clean_offset if self._log.config.compact else 0
+
     def close(self) -> None:
         """Discard the unfinished pass and begin no other."""
         self._passes.close()
@@ -152,7 +163,7 @@ class LogCompaction:
         log = self._log
         if log.failure is not None or not log.config.compact:
             return
-        sealed = log.segment_list.sealed()
+        sealed = log.rewrites.segments()
         progress = self._progress()
         if not sealed or not (at_once or _is_worth(sealed, progress)):
             return
@@ -162,6 +173,7 @@ class LogCompaction:
                 yield from self._learn(segment, latest)
         tombstone_us = log.config.tombstone_ms * 1000
         horizon = progress.horizon(self._store.steady_clock.now_us() - tombstone_us)
+        horizon = log.rewrites.tombstones_below(horizon)
         left = np.zeros(len(log.topics), dtype=np.bool_)
         whole, self._waits = True, False
         for segment in sealed:
@@ -175,13 +187,16 @@ class LogCompaction:
         else:
             progress = Progress(clean_to, False, progress.sweeps)
         self._store.documents.put_many(SPACE, {log.folder.name: progress.encode()})
+        self._known = progress
 
     def _progress(self) -> Progress:
-        try:
-            return Progress.decode(self._store.documents.get(SPACE, self._log.folder.name))
-        except CorruptLog as error:
-            _LOGGER.warning("%s: compaction begins again: %s", self._log.folder, error)
-            return Progress()
+        if self._known is None:
+            try:
+                self._known = Progress.decode(self._store.documents.get(SPACE, self._log.folder.name))
+            except CorruptLog as error:
+                _LOGGER.warning("%s: compaction begins again: %s", self._log.folder, error)
+                self._known = Progress()
+        return self._known
 
     def _learn(self, segment: Segment, latest: LatestOffsets) -> Iterator[int]:
         """Learn the last offsets of a segment, of verified records."""

@@ -82,9 +82,8 @@ class LogCompression:
         log = self._log
         if log.failure is not None or log.config.compression is Compression.NONE:
             return None
-        for segment in log.segment_list.segments:
-            if segment.trailer is None:
-                return None
+        for segment in log.rewrites.segments():
+            assert segment.trailer is not None
             wanted = segment.trailer.segment_bytes > 0 and not _is_compressed(segment)
             wanted = wanted and not log.rewrites.is_claimed(segment)
             if wanted and _key(segment) not in self._left_alone:

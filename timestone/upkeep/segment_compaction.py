@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from timestone.disk.files import Files
-from timestone.index import TRAILER_BYTES, Checkpoint, IndexHeader, Trailer
+from timestone.index import COMMITTED_POSITIONS, TRAILER_BYTES, Checkpoint, IndexHeader, Trailer
 from timestone.kernel.entries import HEADER_BYTES, NO_TOPIC, Entries
 from timestone.reading.segment_cache import SegmentCache
 from timestone.record import FLAG_REMOVED
@@ -78,6 +78,8 @@ class CompactedCopy:
             Checkpoint.latest(page, old.log_id, old.base_offset),
             old.sealed_us,
         )
+        if header.is_replicated:
+            self._files.write_all(fd, page[COMMITTED_POSITIONS[0] :], COMMITTED_POSITIONS[0])
         trailer = replace(plain, generation=self.replacement.generation, recovered=old.recovered)
         self._files.write_all(fd, trailer.encode(), trailer.file_bytes - TRAILER_BYTES)
         return trailer

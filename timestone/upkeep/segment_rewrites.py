@@ -46,6 +46,14 @@ class Rewrites:
         self.lock = threading.Lock()
         """Held while files of sealed segments are renamed and until the segment list follows."""
 
+    def segments(self) -> list[Segment]:
+        """Return the segments that may be rewritten, oldest first."""
+        return self._log.segment_list.sealed()
+
+    def tombstones_below(self, offset: int) -> int:
+        """Return the offset below which tombstones may be removed. offset: below it they are old enough."""
+        return offset
+
     def is_claimed(self, segment: Segment) -> bool:
         """Return whether a segment is being rewritten."""
         return segment.base_offset in self._claims

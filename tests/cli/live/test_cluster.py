@@ -42,7 +42,8 @@ def test_cluster_is_made_once_and_has_logs_and_a_status(server: EtcdServer) -> N
     assert "nothing is set" in timestone("configure-log", url, "telemetry").stdout
     assert "retention_ms=604800000" in timestone("configure-log", url, "telemetry", "retention_ms=7d").stdout
     timestone("configure-log", url, "other", "retention_ms=7d", expect=64)
-    timestone("create-log", url, "other", "compact=true", expect=64)
+    assert "compact=true" in timestone("configure-log", url, "telemetry", "compact=true").stdout
+    timestone("create-log", url, "other", "record_bytes=1", expect=64)
     found = json.loads(timestone("status", url, "--json", expect=1).stdout)
     assert (found["logs"], found["nodes"], len(found["shards"])) == (["telemetry"], [], 2)
     assert "telemetry" in timestone("status", url, expect=1).stdout

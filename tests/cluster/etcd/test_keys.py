@@ -39,10 +39,12 @@ def test_settings_of_a_log_are_those_that_replicas_can_have() -> None:
     assert LogValue.decode(value.encode()) == value
     assert (value.config.retention_ms, value.config.segment_bytes) == (5, 1 << 20)
     assert LogValue.decode(b'{"version": 1}') == LogValue()
-    for settings in ({"compact": True}, {"retention_ms": -1}, {"segment_bytes": "x"}):
+    table = value.changed({"compact": True, "compression": "zstd"})
+    assert LogValue.decode(table.encode()).config == table.config
+    for settings in ({"record_bytes": 1}, {"retention_ms": -1}, {"segment_bytes": "x"}):
         with pytest.raises((ValueError, TypeError)):
             LogValue().changed(settings)
-    for text in (b'{"version": 1, "compact": 1}', b'{"version": 1, "retention_ms": "7d"}'):
+    for text in (b'{"version": 1, "compact": 1}', b'{"version": 1, "retention_ms": "x"}'):
         with pytest.raises(UndecodableValue):
             LogValue.decode(text)
 

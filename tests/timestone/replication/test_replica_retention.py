@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.workload import crash_config
 from tests.timestone.replication.replicas import leading, payloads, ship, submitted
-from timestone.replication import replicated_log
+from timestone.replication import names_used
 from timestone.replication.names_used import names_in
 from timestone.replication.replicated_log import GenerationRun, ReplicatedLog
 from timestone.segment import Segment
@@ -94,7 +94,7 @@ def test_generations_are_not_read_while_retention_deletes(
             seen.append(log.rewrites.lock.locked())
             return names_in(segment)
 
-        monkeypatch.setattr(replicated_log, "names_in", noted)
+        monkeypatch.setattr(names_used, "names_in", noted)
         assert log.generations() == (GenerationRun(1, 0, 0),)
         assert seen == [True]
 

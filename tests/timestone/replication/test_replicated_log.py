@@ -12,7 +12,7 @@ from tests.support.recording_files import RecordingFiles
 from tests.support.step_clock import NEXT_BOOT_ID, StepClock
 from tests.support.workload import crash_config
 from tests.timestone.replication.replicas import payloads, recorded, replicated, ship, submitted
-from timestone.config import Ack, LogConfig
+from timestone.config import Ack
 from timestone.errors import CorruptLog, InvalidName, NotLeader, OffsetOutOfRange
 from timestone.replication.replicated_log import GenerationRun, ReplicatedLog
 from timestone.store import Store
@@ -259,17 +259,6 @@ def test_view_ends_at_the_committed_offset(tmp_path: Path) -> None:
         log.show(3)
         assert view.refresh() == 3
     assert timestone.view(tmp_path).log("telemetry").end_offset == 3
-
-
-@pytest.mark.parametrize("setting", [{"compact": True}, {"compression": "zstd"}])
-def test_settings_that_replicas_would_have_to_agree_on_are_refused(
-    setting: dict[str, object], tmp_path: Path
-) -> None:
-    with Store(tmp_path, crash_config(), log_type=ReplicatedLog) as store:
-        with pytest.raises(ValueError, match="cannot be set for a replicated log yet"):
-            store.log("telemetry", config=LogConfig(**setting))  # type: ignore[arg-type]
-        with pytest.raises(ValueError, match="cannot be set for a replicated log yet"):
-            store.log("other").configure(**setting)
 
 
 @pytest.mark.slow
