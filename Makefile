@@ -18,7 +18,7 @@ PROSE := tests/house/test_plain_english.py tests/house/test_layout.py
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo cluster-demo test check lint style imports types prose format unit crash fuzz sanitize faults soak soak-cluster bench bench-micro docs alerts vendor web notebooks man wheel sdist deb clean distclean
+.PHONY: help install demo cluster-demo test check lint style imports types prose format unit crash fuzz sanitize faults soak soak-cluster bench bench-micro scale docs alerts vendor web notebooks man wheel sdist deb clean distclean
 MAKEFLAGS += --no-print-directory
 
 help: ## list the targets
@@ -103,6 +103,9 @@ STORED := $(wildcard bench/micro/stored.json)
 bench-micro: $(INSTALLED) ## the engine call by call with pytest-benchmark, beside the stored run (MICRO="-k log")
 	@$(PYTEST) -q bench/micro $(STORED:%=--benchmark-compare=%) --benchmark-columns=min,median,iqr,rounds \
 	  --benchmark-max-time=0.3 --benchmark-warmup=on --benchmark-warmup-iterations=100 $(MICRO)
+
+scale: $(INSTALLED) ## write the tables of docs/scale.md again, after a change of bench/sizing/constants.py
+	@$(BIN)/python -m timestone_bench.sizing.page docs/scale.md
 
 docs: $(VENV)/.docs ## build the documentation as a site in build/site; links are checked
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet && echo "build/site/index.html"

@@ -83,7 +83,7 @@ class Node:
         self._command = [
             sys.executable, "-m", "timestone_cli", "serve", "--data", str(folder),
             "--cluster", url, "--cluster-name", name, "--ready-file", str(self._ready),
-            "--metrics-interval-ms", "0", "--console-listen", "none", *options,
+            "--metrics-interval-ms", "0", "--console-listen", "none", "--log-level", "warning", *options,
         ]  # fmt: skip
         self._process: subprocess.Popen[bytes] | None = None
         self._address: tuple[str, int] | None = None

@@ -23,6 +23,9 @@ BENCHMARKS = {
         "cluster": Entry(
             "timestone_bench.cluster.command", "Three nodes beside one, NATS, Kafka and RabbitMQ."
         ),
+        "sizing": Entry(
+            "timestone_bench.sizing.command", "What fleets of devices need, from measured costs."
+        ),
     },
     "Others": {
         "console": Entry(
