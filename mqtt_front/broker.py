@@ -186,6 +186,7 @@ class Broker:
         self.state.tick()
         self.traces.tick()
         self.unsent.tick()
+        self._appended(())  # by others, and plain ones
         self.system.tick(
             link.session for link in self.connections.links if link.connected and link.session is not None
         )

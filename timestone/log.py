@@ -59,6 +59,7 @@ class Log(loops.Published, ReadableLog):
 
     _active_segment: ActiveSegment
     _end: LogEnd
+    _commit: LogCommit
     _tail: TailCache
     is_replicated = False
     _segments_type, _end_type, _retention_type, _rewrites_type = ActiveSegment, LogEnd, Retention, Rewrites
@@ -226,16 +227,6 @@ class Log(loops.Published, ReadableLog):
             self.check_open()  # without the lock: at the exit of the interpreter a stopped thread may hold it
         write_batch.check(self.config.record_bytes, len(self._topic_names))
         return self._commit.append(write_batch, level)
-
-    def append_now(self, write_batch: WriteBatch, woken: list[Woken] | None = None) -> range | None:
-        """Append a small write batch at level `written` in the caller's thread, and return its offsets; None if the
-        append might wait for the disk or for a lock: then `submit` the batch.
-
-        For event loops, which are spared two hand-overs between threads (docs/decisions/0016-direct-writes.md). woken:
-        takes the readers that the append wakes, for the caller to wake, also after an error. Errors: see `append`."""
-        write_batch.check(self.config.record_bytes, len(self._topic_names))
-        first = self._commit.append_inline(write_batch, woken)
-        return None if first is None else range(first, first + write_batch.count)
 
     def submit(
         self,

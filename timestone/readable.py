@@ -24,7 +24,6 @@ from timestone.reading.remote_history import RemoteHistory
 from timestone.reading.retention_hold import Pin
 from timestone.reading.segment_list import LostRange, SegmentList
 from timestone.reading.tail_cache import (
-    SingleRecord,
     TailRun,
     entries_of,
     fitting_count,
@@ -207,15 +206,6 @@ class ReadableLog(ABC):
                 )
             offset = batch.next_offset
         return self._nothing(offset)
-
-    def single(self, offset: int) -> SingleRecord | None:
-        """Return the record at `offset` if it was appended by itself and is still in memory; None otherwise. For
-        callers that serve one record at a time: a batch of one costs several times as much."""
-        run = self._in_tail(offset)
-        # A run may be in memory shortly before its records are published.
-        if run is None or run.end_offset > self._end_offset or offset < self._start_offset:
-            return None
-        return run.single()
 
     def record(self, offset: int) -> Record:
         """Return the record at exactly this offset. Raises OffsetOutOfRange if there is none (also for offsets that

@@ -14,10 +14,10 @@ from timestone.disk.signal_safe_event import SignalSafeEvent
 from timestone.errors import OffsetOutOfRange, OffsetsLost, StoreClosed
 from timestone.filters import validate_filter
 from timestone.format.topics import TopicDictionary
+from timestone.kernel import loops
 from timestone.reading.batch import Batch
 from timestone.reading.named_readers import NamedReaders
 from timestone.reading.retention_hold import Pin
-from timestone.reading.tail_cache import SingleRecord
 from timestone.reading.topic_mask import TopicMask
 from timestone.reading.wakeups import Wakeups
 from timestone.record import Record
@@ -45,7 +45,6 @@ class ReadFrom(Protocol):
 
     def check_open(self) -> None: ...
     def offset_at(self, time: int | datetime) -> int: ...
-    def single(self, offset: int) -> SingleRecord | None: ...
     def read(self, offset: int, *, max_records: int = ..., max_bytes: int = ...) -> Batch: ...
     def read_matching(
         self,
@@ -58,13 +57,15 @@ class ReadFrom(Protocol):
     ) -> Batch: ...
 
 
-class Reader:
+class Reader(loops.ReaderCursor):
     """Reader of a log in order from an offset; `offset` is the next one to read.
 
     Iterating yields records up to the end of the log at that moment. `offset` is always behind the last yielded record,
     so after leaving the loop the next loop or `read` continues there.
 
     A named reader continues where it has committed, also in a later process. It holds its name until `close`."""
+
+    log: ReadFrom
 
     def __init__(
         self,
@@ -185,15 +186,6 @@ class Reader:
             self.offset, self._choice, max_records=max_records, max_bytes=max_bytes, max_scan=max_scan
         )
 
-    def single(self) -> SingleRecord | None:
-        """Return the next record without advancing, if it was appended by itself, is still in memory and matches; None
-        otherwise. Raises StoreClosed."""
-        self._check_open()
-        found = self.log.single(self.offset)
-        if found is None or self._choice is None or self._choice.wants(found.topic_id):
-            return found
-        return None
-
     def __iter__(self) -> Iterator[Record]:
         while batch := self.read():
             following = self.offset
@@ -205,13 +197,9 @@ class Reader:
             else:
                 self.offset = following
 
-    def park(self) -> bool:
-        """Register for the next append that concerns this reader, at no cost while it waits. Return False if there
-        already is something to read. After True, `on_wake` is called exactly once, or `wait` returns."""
-        if self._closed:
-            self._check_open()
+    def _park(self) -> bool:
+        self._check_open()
         log = self.log
-        log.check_open()
         wakeups = log.wakeups
         if not self._registered:
             wakeups.register(self, self._filters)

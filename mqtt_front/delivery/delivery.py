@@ -26,9 +26,7 @@ from timestone.log import Log
 from timestone.metrics.histogram import Histogram
 from timestone.reader import Reader
 from timestone.reading.batch import Batch
-from timestone.reading.tail_cache import SingleRecord
 from timestone.reading.wakeups import Wakeups, Woken
-from timestone.writing.write_batch import WriteBatch
 from timestone_access.throttled_log import ThrottledLog
 
 _STEP_RECORDS = 1024
@@ -111,7 +109,7 @@ class Delivery:
         """Note that an append concerns a parked feed. Called by the appending thread."""
         self._reads: Mailbox[tuple[Feed, Cursor, Batch | Exception]] = Mailbox(loop, self._read)
         self.counts = DeliveryCounts()
-        self._single = SingleDelivery(_PARKED, InFlight, sessions.changed)
+        self._single = SingleDelivery(_PARKED, InFlight, sessions.changed, self.counts.by_log, traces)
 
     def start(self, session: Session) -> None:
         """Schedule feeds without a pending step, after a connect or a change of subscriptions."""
@@ -130,56 +128,32 @@ class Delivery:
         for feed in session.feeds_in_order(_BLOCKED):
             self._make_ready(feed)
 
-    def serve_woken(
-        self,
-        readers: list[Woken],
-        began_ns: int,
-        log: Log | None,
-        write_batch: WriteBatch | None,
-        offset: int,
-    ) -> None:
-        """Wake the readers of an append of the event loop, and serve those of feeds at once. If the append was one
-        batch for one log at this offset, a feed that waited for its only record need not read it. began_ns: start of
-        the append, by `time.perf_counter_ns`."""
-        if not readers:
-            return
-        woken: list[tuple[Feed, Cursor]] = []
-        for reader, first_offset in readers:
-            if type(reader) is Reader and type(reader.on_wake) is FeedWake:
-                if reader.offset < first_offset:  # as `Reader.wake` does, which costs two calls more
-                    reader.offset = first_offset
-                woken.append((reader.on_wake.feed, reader))
-            else:
+    def serve_woken(self, woken: list[Woken], began_ns: int) -> None:
+        """Wake the readers of an append of the event loop, and serve those of feeds at once. began_ns: start of the
+        append, by `time.perf_counter_ns`."""
+        left: list[tuple[Feed, Cursor]] = []
+        sent_count = 0
+        is_first = len(woken) <= _FEEDS_A_TURN and not self._ready
+        for reader, first_offset in woken:
+            if type(reader) is not Reader or type(reader.on_wake) is not FeedWake:
                 Wakeups.wake(((reader, first_offset),))
-        if (
-            log is not None
-            and write_batch is not None
-            and len(woken) <= _FEEDS_A_TURN
-            and not self._ready
-            and (record := write_batch.single_at(offset)) is not None
-        ):
-            woken = self._send_single(log, record, woken, began_ns)
-        if woken:
-            self._scheduled = True
-            self._make_parked_ready(woken, began_ns)
-            self._run()
-
-    def _send_single(
-        self, log: Log, record: SingleRecord, woken: list[tuple[Feed, Cursor]], began_ns: int
-    ) -> list[tuple[Feed, Cursor]]:
-        """Send the only record of an append to the feeds that it woke. Return those that need more than that."""
-        send, left = self._single.send, []
-        for feed, reader in woken:
-            if feed.log is not log or feed.state is not _PARKED or not (sent := send(feed, reader, record)):
+                continue
+            if reader.offset < first_offset:  # as `Reader.wake` does, which costs two calls more
+                reader.offset = first_offset
+            feed = reader.on_wake.feed
+            if is_first and feed.state is _PARKED and (sent := self._single.send(feed, reader)):
+                sent_count += 1
+                if sent == _MORE:
+                    self._make_ready(feed)
+            else:
                 left.append((feed, reader))
-            elif sent == _MORE:
-                self._make_ready(feed)
-        if sent_count := len(woken) - len(left):
+        if sent_count:
             self.counts.delivered += sent_count
-            self._sent(log, sent_count, began_ns or perf_counter_ns())
-            if self._traces.is_open:
-                self._traces.delivered(log, range(record.offset, record.offset + 1))
-        return left
+            self.counts.latency.observe(perf_counter_ns() - began_ns, sent_count)
+        if left:
+            self._scheduled = True
+            self._make_parked_ready(left, began_ns)
+            self._run()
 
     def _woken(self, woken: list[tuple[Feed, Cursor]]) -> None:
         self._make_parked_ready(woken, self._wakes.rung_ns)
@@ -250,20 +224,11 @@ class Delivery:
     def _served_single(self, feed: Feed, reader: Cursor) -> bool:
         """Return whether the append is a single record without special handling, as most appends to a log of devices
         are."""
-        if not isinstance(reader, Reader):
-            return False
-        try:
-            single = feed.single()
-        except StoreClosed as error:
-            self._failed(feed, reader, error)
-            return True
         ready_ns = feed.ready_ns
-        if single is None or not (sent := self._single.send(feed, reader, single)):
+        if not (sent := self._single.send(feed, reader)):
             return False
         self.counts.delivered += 1
-        self._sent(feed.log, 1, ready_ns)
-        if self._traces.is_open:
-            self._traces.delivered(feed.log, range(single.offset, single.offset + 1))
+        self.counts.latency.observe(perf_counter_ns() - ready_ns)
         if sent == _MORE:
             self._make_ready(feed)
         return True

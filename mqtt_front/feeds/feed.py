@@ -18,7 +18,6 @@ from timestone.log import Log
 from timestone.metrics.records import SERVER_ROOT
 from timestone.reader import Reader
 from timestone.reading.batch import Batch
-from timestone.reading.tail_cache import SingleRecord
 
 if TYPE_CHECKING:
     from mqtt_front.sessions.session import Session
@@ -270,12 +269,6 @@ class Feed:
         wake-up."""
         assert self.reader is not None
         return self.log.in_memory(self.reader.offset)
-
-    def single(self) -> SingleRecord | None:
-        """Return the next record if it was appended alone and is still in memory; otherwise None. Does not advance."""
-        if not isinstance(self.reader, Reader):
-            return None
-        return self.reader.single() if self.takes_singles else None
 
     def passed(self) -> None:
         """Skip this feed's turn: its client takes nothing."""

@@ -80,6 +80,8 @@ class RetainedCursor:
 class RetainedFeed(Feed):
     """Retained messages of one log for the subscriptions of one SUBSCRIBE."""
 
+    takes_singles = False
+
     __slots__ = ("topic_filters", "until")
 
     def __init__(

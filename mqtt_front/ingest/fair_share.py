@@ -51,7 +51,7 @@ class FairShare:
         self._most_portion = max(self._least_portion, client_bytes // 4)
         self.held: dict[Source, None] = {}
         """Paused connections, the one that waits longest first."""
-        self._modest_s = -LOOK_S
+        self.modest_s = -LOOK_S
         """When a modest client last published, while no window is open."""
         self._seen = _Seen()
         """The open window."""
@@ -62,12 +62,12 @@ class FairShare:
         self._in_turn: set[Source] = set()
         self._share_bytes = 0
         """Share of one client in a turn, in bytes."""
-        self._looks_left = 0
+        self.looks_left = 0
         self._turning = False
 
     def check(self, source: Source, submitted_bytes: int) -> None:
         """Check a connection that has sent publishes; `submitted_bytes` of all together are not settled."""
-        if self._looks_left and source.submitted_bytes > self.modest_bytes:
+        if self.looks_left and source.submitted_bytes > self.modest_bytes:
             self._seen.busy.add(source)
         if source.submitted_bytes > self._greedy_bytes:
             self._found_greedy(source)
@@ -76,7 +76,7 @@ class FairShare:
 
     def submitted(self, sources: Collection[Source]) -> None:
         """Note that publishes of these connections are submitted."""
-        if self._looks_left:
+        if self.looks_left:
             self._seen.publishing.update(sources)
             if not self._others and not all(self._is_busy(source) for source in sources):
                 # Until the next window counts them, assume many clients.
@@ -85,7 +85,7 @@ class FairShare:
             return
         for source in sources:
             if source.submitted_bytes <= self.modest_bytes:
-                self._modest_s = self._loop.time()
+                self.modest_s = self._loop.time()
                 break
 
     def served(self, source: Source) -> None:
@@ -104,11 +104,11 @@ class FairShare:
     def _found_greedy(self, source: Source) -> None:
         self._seen.busy.add(source)
         self._seen.greedy.add(source)
-        if not self._looks_left:
+        if not self.looks_left:
             self._loop.call_later(FIRST_LOOK_S, self._look)
             # Until the first window has counted them, assume modest clients.
-            self._others, self._share_bytes = self._loop.time() - self._modest_s < LOOK_S, self._least_portion
-        self._looks_left = LOOKS
+            self._others, self._share_bytes = self._loop.time() - self.modest_s < LOOK_S, self._least_portion
+        self.looks_left = LOOKS
         if self._others and source not in self._in_turn:
             self._take_turns(self._in_turn | {source}, self._share_bytes)
 
@@ -134,13 +134,13 @@ class FairShare:
         seen.greedy |= before & self.held.keys()
         seen.busy |= seen.greedy
         seen.publishing |= seen.busy
-        self._looks_left = LOOKS if seen.greedy else self._looks_left - 1
-        self._known, self._seen = seen if self._looks_left else _Seen(), _Seen()
-        self._others = self._looks_left > 0 and seen.publishing > seen.busy
+        self.looks_left = LOOKS if seen.greedy else self.looks_left - 1
+        self._known, self._seen = seen if self.looks_left else _Seen(), _Seen()
+        self._others = self.looks_left > 0 and seen.publishing > seen.busy
         self._take_turns(seen.greedy if self._others else set(), TURN_BYTES // max(1, len(seen.publishing)))
         for source in (before - self._in_turn) & self.held.keys():
             self._release_half_settled(source)
-        if self._looks_left:
+        if self.looks_left:
             self._loop.call_later(LOOK_S, self._look)
 
     def _take_turns(self, greedy: set[Source], share_bytes: int) -> None:

@@ -30,7 +30,6 @@ from mqtt_front.runtime.traces import NO_TRACES, Traces
 from timestone.commit.submission import Submission
 from timestone.config import Ack
 from timestone.errors import TimestoneError
-from timestone.log import Log
 from timestone.metrics.histogram import Histogram
 from timestone.reading.wakeups import Wakeups, Woken
 from timestone.writing.write_batch import WriteBatch
@@ -43,9 +42,8 @@ PIECE_BYTES = 512 * 1024
 """From this size on, publishes are submitted before the end of the turn: the committer writes while the loop continues
 reading."""
 
-Written = Callable[[list[Woken], int, Log | None, WriteBatch | None, int], None]
-"""Takes the readers that the loop's own appends have woken, and when the appends began, by `time.perf_counter_ns`; log,
-batch and first offset if one batch was all that was written."""
+Written = Callable[[list[Woken], int], None]
+"""Takes the readers that the loop's own appends have woken, and when the appends began, by `time.perf_counter_ns`."""
 
 
 class Ingest:
@@ -65,7 +63,7 @@ class Ingest:
         settled: dict[str, int],
         traces: Traces = NO_TRACES,
         appended: Callable[[Sequence[Appended]], None] = lambda appended: None,
-        written: Written = lambda readers, *_: Wakeups.wake(readers),
+        written: Written = lambda readers, began_ns: Wakeups.wake(readers),
     ) -> None:
         """ack: the level at which a publish is acknowledged. The limits apply to unsettled wire bytes, in total and of
         one client; a client over its limit keeps a rate of at least `share_bytes_per_s` beside others. settled: updated
@@ -189,8 +187,7 @@ class Ingest:
 
     def _open_turn(self) -> Turn:
         if self._turn is None:
-            if self.gathering.count:
-                self._submit_gathered()
+            self.flush()
             self._turn = Turn()
             self.gathering.paused = (
                 True  # until the publishes of this turn that took the usual path are submitted
@@ -247,17 +244,18 @@ class Ingest:
         self._shares.served(source)
 
     def flush(self) -> None:
-        """Submit the collected publishes. Called at the end of each turn."""
-        if self.gathering.count:
-            self._submit_gathered()
-        if self._turn is not None:
+        """Submit the collected publishes. Called at the end of each turn.
+
+        A turn of the fast path is appended by this thread if nothing precedes it and the level `written` suffices. Most
+        of it is then delivered and acknowledged at once, without any state to keep."""
+        if self._turn is not None:  # then the fast path is paused, and has none
             turn, self._turn = self._turn, None
             self.gathering.paused = self._ack is Ack.MEMORY
-            self._submit(turn)
-
-    def _submit_gathered(self) -> None:
-        began_ns, answer_count = perf_counter_ns(), self.gathering.answer_count
-        gathered = self.gathering.finish()
+            return self._submit(turn)
+        answer_count = self.gathering.answer_count
+        if not self.gathering.count:
+            return None
+        began_ns, gathered = perf_counter_ns(), self.gathering.finish()
         self.room_bytes -= gathered.size_bytes
         self.received_count += gathered.record_count
         self.gathered_count += gathered.record_count
@@ -266,50 +264,52 @@ class Ingest:
             write_batch = WriteBatch.single(gathered.data, topic_id, gathered.flags[0])
         else:
             write_batch = write_batch_of(gathered)
-        if self._turns or (not self._at_written and any(gathered.answers)):
-            self._submit(Turn(gathered, write_batch))
-        else:
-            self._append(gathered, write_batch, began_ns, answer_count)
-
-    def _append(
-        self, gathered: PublishColumns, write_batch: WriteBatch, began_ns: int, answer_count: int
-    ) -> None:
-        """Append a turn of the fast path in this thread, if nothing precedes it and the level `written` suffices. Most
-        of it is appended, delivered and acknowledged at once, without any state to keep."""
-        log = self._router.logs[gathered.log]
-        outcome: range | Exception | None
-        trace = self._traces.begin(began_ns) if began_ns >= self._traces.due_ns else None
+        if self._turns or (answer_count and not self._at_written):
+            return self._submit(Turn(gathered, write_batch))
+        retained = self._router.retained[gathered.log]
         woken: list[Woken] = []
+        trace = self._traces.begin(began_ns) if began_ns >= self._traces.due_ns else None
+        outcome: range | Exception | None
         try:
             outcome = self._router.appendable[gathered.log].append_now(write_batch, woken)
         except (TimestoneError, OSError) as error:
             outcome = error
-        if isinstance(outcome, range):
-            if trace is not None:
-                trace.written(log, outcome)
-            self._written(woken, began_ns, log, write_batch, outcome.start)
+        if trace is not None and isinstance(outcome, range):
+            trace.written(retained.log, outcome)
+        if woken:
+            self._written(woken, began_ns)
+        if not isinstance(outcome, range):
+            turn = Turn(gathered, write_batch)
+            turn.began_ns, turn.trace = began_ns, trace
+            return self._not_appended(turn, gathered.log, outcome)
+        if self._shares.looks_left or gathered.size_bytes > self.modest_bytes:
             self._shares.submitted(gathered.sources)
-            if answer_count:
-                self.acknowledge_all([gathered])
-                self.answer_times.observe(perf_counter_ns() - began_ns, answer_count)
-            if trace is not None:
-                self._traces.acknowledged(trace, answer_count)
-            self._settled[log.key] = outcome.stop
-            discharge(gathered.sources, gathered.sizes)
-            self.room_bytes += gathered.size_bytes
-            self._appended([tuple.__new__(Appended, (log.key, outcome, False))])
-            if self._shares.held:
-                self._shares.settled(self.submitted_bytes)
-            return
-        self._written(woken, began_ns, None, None, 0)
-        turn = Turn(gathered, write_batch)
-        turn.began_ns, turn.trace = began_ns, trace
-        if outcome is None:
+        else:
+            self._shares.modest_s = self._loop.time()
+        if answer_count:
+            self.acknowledge_all([gathered])
+            self.answer_times.observe(perf_counter_ns() - began_ns, answer_count)
+        if trace is not None:
+            self._traces.acknowledged(trace, answer_count)
+        self._settled[retained.log.key] = outcome.stop
+        discharge(gathered.sources, gathered.sizes)
+        self.room_bytes += gathered.size_bytes
+        if retained.position == outcome.start:  # none of them is retained
+            retained.position = outcome.stop
+        else:
+            self._appended([Appended(retained.log.key, outcome, False)])
+        if self._shares.held:
+            self._shares.settled(self.submitted_bytes)
+        return None
+
+    def _not_appended(self, turn: Turn, number: int, error: Exception | None) -> None:
+        """Submit a turn that this thread could not write, or settle one that failed."""
+        if error is None:
             self._submit(turn, now=False)
         else:
             turn.open_count = 1
             self._turns.append(turn)
-            self._resolved([(turn, gathered.log, outcome)])
+            self._resolved([(turn, number, error)])
 
     def _submit(self, turn: Turn, *, now: bool = True) -> None:
         """now: this thread has not tried to write it yet."""
@@ -341,7 +341,8 @@ class Ingest:
             answer_turns([turn], self.acknowledge_all)
             self._time([turn])
             turn.answers = []
-        self._written(woken, turn.began_ns, None, None, 0)
+        if woken:
+            self._written(woken, turn.began_ns)
         if outcomes or not turn.columns:
             self._resolved(outcomes)
 

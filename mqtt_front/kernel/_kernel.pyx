@@ -50,7 +50,7 @@ cdef extern from *:
     void prefetch(const void *address) nogil
     uint64_t folded(uint64_t one, uint64_t other) nogil
 
-INTERFACE = 10  # see mqtt_front/kernel/loops.py
+INTERFACE = 11  # see mqtt_front/kernel/loops.py
 
 cdef enum:
     PACKETS = 32768
@@ -1249,34 +1249,35 @@ cdef bytes framed(form, int qos, int retain, int packet_id, bytes payload, int64
 cdef class SingleDelivery:
     """See the Python version in `mqtt_front.kernel.single_delivery`."""
 
-    cdef object parked, changed
-    cdef object in_flight
+    cdef object parked, in_flight, changed, by_log, traces
 
-    def __init__(self, parked, in_flight, changed):
-        self.parked, self.in_flight, self.changed = parked, in_flight, changed
+    def __init__(self, parked, in_flight, changed, by_log, traces):
+        self.parked, self.in_flight, self.changed, self.by_log, self.traces = parked, in_flight, changed, by_log, traces
 
-    def send(self, feed, reader, record not None):
+    def send(self, feed, reader):
         session = feed.session
         client = session.client
-        offset, topic_id, flag_bits, header_length, stored = <tuple>record
         if (
             client is None
             or feed.reader is not reader
             or not feed.takes_singles
-            or reader.offset != offset
             or not client.writable
             or session.outstanding >= client.inflight_limit
             or session.saving_count
-            or header_length
             or feed.resend
             or feed.gap is not None
             or feed.tells_place
             or (len(session.feeds) > 1 and session.must_wait(feed))
         ):
             return 0
+        log = feed.log
+        record = log.single(reader.offset)
+        if record is None:
+            return 0
+        offset, topic_id, flag_bits, header_length, stored = <tuple?>record
         form = (<dict>feed.forms).get(topic_id)
         target = client.target
-        if form is None or target.aliases is not None or offset < (<tuple>form)[4]:
+        if form is None or header_length or target.aliases is not None or offset < (<tuple>form)[4]:
             return 0
         cdef int flags = flag_bits, qos = min(flags >> 1 & 3, <int>(<tuple>form)[2]), packet_id = 0
         if qos == 2 or (qos == 0 and offset < feed.qos0_from):
@@ -1304,6 +1305,9 @@ cdef class SingleDelivery:
         reader.offset = following
         client.delivery_count += 1
         client.deliver(packet)
+        self.by_log[log.name] += 1
+        if self.traces.is_open:
+            self.traces.delivered(log, range(offset, following))
         if session.expiry_s:
             self.changed(session)
         if not reader.park():

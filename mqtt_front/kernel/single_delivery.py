@@ -14,40 +14,48 @@ class SingleDelivery:
     """Sender of single records. Event-loop thread only."""
 
     def __init__(
-        self, parked: object, in_flight: type[tuple[Any, int, int]], changed: Callable[[Any], None]
+        self,
+        parked: object,
+        in_flight: type[tuple[Any, int, int]],
+        changed: Callable[[Any], None],
+        by_log: dict[str, int],
+        traces: Any,
     ) -> None:
         """parked: state of a feed whose reader is parked. in_flight: the class of an unacknowledged delivery. changed:
-        called with a session that outlives its connection, when its offsets have moved."""
+        called with a session that outlives its connection, when its offsets have moved. by_log: counts what is sent."""
         self._parked = parked
         self._in_flight = in_flight
         self._changed = changed
+        self._by_log = by_log
+        self._traces = traces
 
-    def send(self, feed: Any, reader: Any, record: tuple[int, int, int, int, bytes]) -> int:
-        """Send a record to the client of a feed whose reader is in front of it, and park the reader. Return 0, with
-        nothing changed, if the record needs more than that; 1 if the feed is parked; 2 if there is more to read.
+    def send(self, feed: Any, reader: Any) -> int:
+        """Send the last record of a log to the client of a feed whose reader is in front of it, and park the reader.
+        Return 0, with nothing changed, if there is no such record or it needs more than that; 1 if the feed is parked;
+        2 if there is more to read.
 
-        feed: a `Feed`. record: a `SingleRecord` that matches the filters of the reader. Raises StoreClosed after
-        sending, from `Reader.park`."""
+        feed: a `Feed`. Raises StoreClosed after sending, from `Reader.park`."""
         session = feed.session
         client = session.client
-        offset, topic_id, flags, header_length, stored = record
         if (
             client is None
             or feed.reader is not reader
             or not feed.takes_singles
-            or reader.offset != offset
             or not client.writable
             or session.outstanding >= client.inflight_limit
             or session.saving_count
-            or header_length
             or feed.resend
             or feed.gap is not None
             or feed.tells_place
             or (len(session.feeds) > 1 and session.must_wait(feed))
         ):
             return 0
+        record = feed.log.single(reader.offset)
+        if record is None:
+            return 0
+        offset, topic_id, flags, header_length, stored = record
         form, target = feed.forms.get(topic_id), client.target
-        if form is None or target.aliases is not None or offset < form.first_offset:
+        if form is None or header_length or target.aliases is not None or offset < form.first_offset:
             return 0
         qos, packet_id = min(flags >> 1 & 3, form.qos), 0
         if qos == 2 or (qos == 0 and offset < feed.qos0_from):
@@ -70,6 +78,9 @@ class SingleDelivery:
         reader.offset = offset + 1
         client.delivery_count += 1
         client.deliver(packet)
+        self._by_log[feed.log.name] += 1
+        if self._traces.is_open:
+            self._traces.delivered(feed.log, range(offset, offset + 1))
         if session.expiry_s:
             self._changed(session)
         if not reader.park():

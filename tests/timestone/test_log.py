@@ -25,11 +25,12 @@ from timestone.errors import (
     StoreClosed,
     TopicLimit,
 )
+from timestone.kernel.prepared import INLINE_BYTES
 from timestone.log import Log
 from timestone.reader import Reader
 from timestone.store import Store
 from timestone.writing import segment_writer
-from timestone.writing.inline_writes import MOST_BYTES, InlineWrites
+from timestone.writing.inline_writes import InlineWrites
 from timestone.writing.write_batch import WriteBatch
 
 NEVER_MS = 10**9
@@ -476,7 +477,6 @@ def test_closed_log_refuses_everything(place: Place) -> None:
         lambda: log.apply_compaction(),
         reader.read,
         reader.park,
-        reader.single,
         lambda: reader.wait(0),
         lambda: reader.seek(0),
         lambda: list(reader),
@@ -538,7 +538,7 @@ def test_append_now_does_nothing_when_it_would_wait_or_overtake(place: Place) ->
     assert log.append_now(WriteBatch([b"x"])) is None, "there is no segment yet"
     log.append_many([b"x"] * 3)
     assert log.append_now(WriteBatch([b"x"] * 2)) is None, "the segment has room for one"
-    assert log.append_now(WriteBatch([b"x" * MOST_BYTES])) is None, "it is large"
+    assert log.append_now(WriteBatch([b"x" * INLINE_BYTES])) is None, "it is large"
     topic_id = log.topic_id("new")
     assert log.append_now(WriteBatch([b"x"], topic_id)) is None, "the name is not written yet"
     log.append(b"x", topic="new")

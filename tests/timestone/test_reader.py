@@ -323,35 +323,3 @@ def test_reader_that_alternates_parking_and_reading_sees_every_record_once(store
     for thread in threads:
         thread.join()
     assert found == filtered == list(range(count))
-
-
-def test_single_record_in_memory_is_read_without_a_batch(
-    store: Store,
-) -> None:
-    log = store.log("a")
-    log.append(b"1", topic="x", headers=[("name", b"value")])
-    log.append_many([b"2", b"3"], topic="x")
-    log.append(b"4", topic="y")
-    every, some = log.reader(), log.reader(topics="x")
-    found = every.single()
-    assert found is not None
-    whole = log.record(0)
-    assert (found.offset, log.topic_name(found.topic_id), found.flags) == (0, "x", whole.flags)
-    assert found.stored[found.header_length :] == whole.payload == b"1"
-    assert (every.offset, every.single()) == (0, found)  # it does not move
-    for offset, expected in ((1, None), (2, None), (3, b"4")):
-        every.seek(offset)
-        single = every.single()
-        assert (None if single is None else single.stored) == expected
-    some.seek(3)
-    assert some.single() is None
-    every.seek("latest")
-    assert every.single() is None
-    every.close()
-    with pytest.raises(StoreClosed):
-        every.single()
-
-
-def test_records_in_files_are_read_in_batches(log: Log) -> None:
-    in_memory = log.in_memory(0)
-    assert (log.reader().single() is not None) == in_memory

@@ -18,17 +18,13 @@ from timestone.config import Ack, StoreConfig
 from timestone.errors import LogFailed, StoreClosed
 from timestone.format.topics import TopicDictionary
 from timestone.kernel import loops
-from timestone.kernel.entries import ENTRY_BYTES
 from timestone.metrics.histogram import Histogram
 from timestone.reading.wakeups import Woken
-from timestone.writing.inline_writes import MOST_BYTES
 from timestone.writing.log_end import INTERRUPTED, LogEnd, OpenFiles
 from timestone.writing.write_batch import WriteBatch
 
 _SYNCED = Ack.SYNCED
 """Used for each append: access to a global name is faster than access to a member of an enumeration."""
-_SMALL_FLUSH_BYTES = 1024 * 1024
-"""A write is not slowed down by a concurrent flush of at most this size."""
 
 
 class CommitThread(Protocol):
@@ -54,6 +50,8 @@ class LogCommit(loops.PreparedCommit):
     _end: LogEnd
     _queue: SubmissionQueue
     _committer: CommitThread
+    delay: CommitDelay
+    sync_lock: threading.Lock
 
     def __init__(
         self,
@@ -84,7 +82,6 @@ class LogCommit(loops.PreparedCommit):
         self._batch_type, self._stored_type = WriteBatch, WriteBatch.stored_type
         self._unsynced: collections.deque[Submission] = collections.deque()
         self._flush_bytes = 0
-        """Bytes in the running flush or, between flushes, in the last one."""
 
     # Appending.
 
@@ -104,33 +101,6 @@ class LogCommit(loops.PreparedCommit):
             self.sync_to(first + write_batch.count)
         else:
             self._committer.expect_sync(self)
-        return first
-
-    def append_inline(
-        self, write_batch: WriteBatch, woken: list[Woken] | None, submission: Submission | None = None
-    ) -> int | None:
-        """Append a small batch at level `written` in the caller's thread, also during a small flush; return None if
-        that might block. woken: takes the readers to wake, for the caller to do so. submission: waits for the flush at
-        level `synced`."""
-        end = self._end
-        if not end.lock.acquire(False):  # by keyword it takes longer
-            return None
-        try:
-            if (
-                self._queue.queued_bytes
-                or self.delay.awaited_bytes > _SMALL_FLUSH_BYTES
-                or (self.sync_lock.locked() and self._flush_bytes > _SMALL_FLUSH_BYTES)
-                or write_batch.size_bytes + write_batch.count * ENTRY_BYTES > MOST_BYTES
-                or end.inline_writes.now_s() < end.inline_writes.paused_until_s
-            ):
-                return None
-            first = end.write_prepared_locked(write_batch, inline=True, woken=woken)
-            if submission is not None and first is not None:
-                self._written_locked(submission, first)
-        finally:
-            end.lock.release()
-        if submission is None and first is not None:
-            self.expect_sync()
         return first
 
     def submit(

@@ -9,9 +9,11 @@ from timestone.kernel.prepared import PreparedEnd as PreparedEnd
 from timestone.kernel.prepared import PreparedLog as PreparedLog
 from timestone.kernel.prepared import PreparedSegment as PreparedSegment
 from timestone.kernel.prepared import PreparedTail as PreparedTail
-from timestone.kernel.prepared import Published as Published
 from timestone.kernel.prepared import StoredPieces as StoredPieces
 from timestone.kernel.prepared import StoredRun as StoredRun
+from timestone.kernel.published import ParkedWaiters as ParkedWaiters
+from timestone.kernel.published import Published as Published
+from timestone.kernel.published import ReaderCursor as ReaderCursor
 from timestone.kernel.pure import Buffer
 from timestone.kernel.pure import DurationCounts as DurationCounts
 from timestone.kernel.pure import Lock as Lock

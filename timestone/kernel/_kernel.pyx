@@ -96,7 +96,7 @@ cdef extern from "Python.h" nogil:
     char *bytes_in "PyBytes_AS_STRING"(PyObject *piece)
     Py_ssize_t size_of "PyBytes_GET_SIZE"(PyObject *piece)
 
-INTERFACE = 15  # see timestone/kernel/loops.py
+INTERFACE = 16  # see timestone/kernel/loops.py
 CRC32C_BY_INSTRUCTION = bool(crc32c_start())
 
 cdef extern from "Python.h":
@@ -125,6 +125,8 @@ cdef enum:
     # it: worth it for work of ten microseconds and more.
     LONG_BYTES = 256 * 1024
     LONG_WRITE_BYTES = 16 * 1024
+    INLINE_BYTES = 160 * 1024  # as in the twin
+    SMALL_FLUSH_BYTES = 1024 * 1024
 
 cdef uint64_t U16_MAX = 0xFFFF
 cdef uint64_t U32_MAX = 0xFFFFFFFF
@@ -784,10 +786,16 @@ cdef class Lock:
             PyThread_free_lock(self.lock)
 
     cdef int take(self) except -1:
-        if not PyThread_acquire_lock(self.lock, NOWAIT_LOCK):
+        if not self.try_take():
             self.wait()
-        self.held = True
+            self.held = True
         return 0
+
+    cdef bint try_take(self):
+        if not PyThread_acquire_lock(self.lock, NOWAIT_LOCK):
+            return False
+        self.held = True
+        return True
 
     cdef int wait(self) except -1:
         cdef PyLockStatus status = PY_LOCK_INTR
@@ -806,12 +814,7 @@ cdef class Lock:
         return 0
 
     def acquire(self, bint blocking=True):
-        if blocking:
-            self.take()
-        elif not PyThread_acquire_lock(self.lock, NOWAIT_LOCK):
-            return False
-        self.held = True
-        return True
+        return self.try_take() if not blocking else self.take() == 0
 
     def release(self):
         self.give()
@@ -1085,10 +1088,7 @@ cdef class PreparedEnd:
     def renew_lock(self):
         self.lock = Lock()
 
-    def write_prepared_locked(self, Columns write_batch not None, *, bint inline=False, list woken=None):
-        return self.write_prepared(write_batch, inline, woken)
-
-    cdef object write_prepared(self, Columns write_batch, bint inline, list woken):
+    cpdef object write_prepared_locked(self, Columns write_batch, bint inline=False, list woken=None):
         cdef PreparedLog log = self.active_segment
         cdef int64_t size_bytes = write_batch.size_bytes, change_count = log.change_count
         if (
@@ -1128,8 +1128,8 @@ cdef class PreparedCommit:
     """See the Python version in `timestone.kernel.prepared`."""
 
     cdef public PreparedEnd _end
-    cdef public object _queue, _committer, _default_level, _written_level, _batch_type, _stored_type
-    cdef public int64_t _queue_bytes, _sync_interval_bytes
+    cdef public object _queue, _committer, _default_level, _written_level, _batch_type, _stored_type, delay, sync_lock
+    cdef public int64_t _queue_bytes, _sync_interval_bytes, _flush_bytes
     cdef public bint is_sync_expected
 
     def append_single(self, payload, topic, headers, flags, level):
@@ -1157,10 +1157,34 @@ cdef class PreparedCommit:
         cdef Lock lock = end.lock
         lock.take()
         try:
-            first = None if self._queue.queued_bytes else end.write_prepared(write_batch, False, None)
+            first = None if self._queue.queued_bytes else end.write_prepared_locked(write_batch, False, None)
         finally:
             lock.give()
         if first is not None:
+            self.sync_later()
+        return first
+
+    def append_inline(self, Columns write_batch not None, list woken=None, submission=None):
+        return self.inline(write_batch, woken, submission)
+
+    cdef object inline(self, Columns write_batch, list woken, submission):
+        cdef PreparedEnd end = self._end
+        if not end.lock.try_take():
+            return None
+        try:
+            if (
+                self._queue.queued_bytes or self.delay.awaited_bytes > SMALL_FLUSH_BYTES
+                or (self._flush_bytes > SMALL_FLUSH_BYTES and self.sync_lock.locked())
+                or write_batch.size_bytes + write_batch.count * ENTRY_BYTES > INLINE_BYTES
+                or seconds_of(end.inline_writes.now_s) < <double>end.inline_writes.paused_until_s
+            ):
+                return None
+            first = end.write_prepared_locked(write_batch, True, woken)
+            if submission is not None and first is not None:
+                self._written_locked(submission, first)
+        finally:
+            end.lock.give()
+        if submission is None and first is not None:
             self.sync_later()
         return first
 
@@ -1173,26 +1197,109 @@ cdef class PreparedCommit:
         return 0
 
 
+cdef class ParkedWaiters:
+    """See the Python version in `timestone.kernel.published`."""
+
+    cdef public Lock lock
+    cdef public set parked, _parked_for_all
+    cdef public dict _wanting
+
+    cdef list woken_by(self, int64_t first_offset, topic_ids):
+        """Same as `Wakeups.published` for records of one topic."""
+        if self._parked_for_all or type(topic_ids) is not int:
+            return self.published(first_offset, topic_ids)
+        cdef list woken = []
+        wanting = self._wanting.get(topic_ids)
+        for interest in <tuple?>(self._now_wanting(topic_ids) if wanting is None else wanting):
+            waiter = interest.waiter
+            if waiter in self.parked:
+                self.parked.discard(waiter)
+                woken.append((waiter, first_offset))
+        return woken
+
+
 cdef class Published:
-    """See the Python version in `timestone.kernel.prepared`."""
+    """See the Python version in `timestone.kernel.published`."""
+
+    cdef public PreparedTail _tail
+    cdef public PreparedEnd _end
+    cdef public PreparedCommit _commit
+    cdef public ParkedWaiters wakeups
+    cdef public object _active_segment
+    cdef public int64_t _start_offset, _end_offset, _compacted_to
+
+    @property
+    def end_offset(self):
+        return self._end_offset
+
+    def append_now(self, Columns write_batch not None, list woken=None):
+        cdef PreparedEnd end = self._end
+        topic_id = write_batch.topic_ids
+        if (
+            type(topic_id) is not int or not (topic_id < len(end._topic_names) or topic_id == NO_TOPIC)
+            or write_batch.size_bytes > end.active_segment._record_bytes
+        ):
+            write_batch.check(end.active_segment._record_bytes, len(end._topic_names))
+        first = self._commit.inline(write_batch, woken, None)
+        return None if first is None else range(first, first + write_batch.count)
+
+    def single(self, int64_t offset):
+        cdef StoredRun run = self._tail._newest
+        cdef Entry entry
+        if (
+            run.base_offset != offset or run.end_offset != self._end_offset or self._end.closed is not None
+            or offset < self._start_offset or offset < self._compacted_to
+            or PyBytes_GET_SIZE(run.entries) != ENTRY_BYTES or PyTuple_GET_SIZE(run.stored.pieces) != 1
+        ):
+            return None
+        memcpy(&entry, PyBytes_AS_STRING(run.entries), ENTRY_BYTES)
+        return (
+            offset, <uint32_t>entry.marks, <uint16_t>(entry.marks >> 48), <uint16_t>(entry.marks >> 32), run.stored.pieces[0]
+        )
 
     def published(self, StoredRun run not None, Columns write_batch not None, int64_t end_offset, list woken=None):
-        (<PreparedTail?>self._tail).keep(run)
-        wakeups, segments = self.wakeups, self._active_segment.segment_list.segments
+        self._tail.keep(run)
+        segments = self._active_segment.segment_list.segments
         growing = segments[len(segments) - 1]
-        cdef Lock lock = wakeups.lock
-        lock.take()
+        cdef ParkedWaiters wakeups = self.wakeups
+        wakeups.lock.take()
         try:
             self._end_offset = end_offset
             growing.count = end_offset - <int64_t>growing.base_offset
-            found = wakeups.published(run.base_offset, write_batch.topic_ids) if wakeups.parked else None
+            found = wakeups.woken_by(run.base_offset, write_batch.topic_ids) if wakeups.parked else None
         finally:
-            lock.give()
+            wakeups.lock.give()
         if found:
             if woken is None:
                 wakeups.wake(found)
             else:
                 woken += found
+
+
+cdef class ReaderCursor:
+    """See the Python version in `timestone.kernel.published`."""
+
+    cdef public object log, _filters, _woken
+    cdef public int64_t offset
+    cdef public bint _closed, _registered
+
+    def park(self):
+        if self._closed or not self._registered or self._filters is None or not isinstance(self.log, Published):
+            return self._park()
+        cdef Published log = self.log
+        if log._end.closed is not None:
+            return self._park()
+        cdef ParkedWaiters wakeups = log.wakeups
+        wakeups.lock.take()
+        try:
+            if self.offset < log._end_offset:
+                return False
+            if self._woken is not None:
+                self._woken.clear()
+            wakeups.parked.add(self)
+        finally:
+            wakeups.lock.give()
+        return True
 
 
 cdef class SegmentRecords:

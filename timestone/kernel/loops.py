@@ -19,12 +19,14 @@ __all__ = [
     "Lock",
     "NumberedNames",
     "OpenRecords",
+    "ParkedWaiters",
     "PreparedCommit",
     "PreparedEnd",
     "PreparedLog",
     "PreparedSegment",
     "PreparedTail",
     "Published",
+    "ReaderCursor",
     "SegmentRecords",
     "StoredPieces",
     "StoredRun",
@@ -41,7 +43,7 @@ __all__ = [
     "write_records",
 ]
 
-INTERFACE = 15
+INTERFACE = 16
 """Incremented with every change of a signature or result, so that a stale build is not used with newer sources."""
 
 PURE_WANTED = os.environ.get("TIMESTONE_PURE", "").lower() not in ("", "0", "no", "false")
@@ -92,10 +94,10 @@ if TYPE_CHECKING or _native is None:
         PreparedLog,
         PreparedSegment,
         PreparedTail,
-        Published,
         StoredPieces,
         StoredRun,
     )
+    from timestone.kernel.published import ParkedWaiters, Published, ReaderCursor
     from timestone.kernel.pure import (
         DurationCounts,
         Lock,

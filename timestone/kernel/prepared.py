@@ -18,6 +18,11 @@ RUN_COST_BYTES = 300
 """Size of the objects of a run, measured with sys.getsizeof."""
 PIECE_COST_BYTES = 41
 """Overhead of a piece of stored bytes: a bytes object and a place in a tuple."""
+INLINE_BYTES = 160 * 1024
+"""Maximum size of a batch with its index entries that an event loop writes itself: some tens of microseconds, no more
+than the thread switches take."""
+SMALL_FLUSH_BYTES = 1024 * 1024
+"""A write is not slowed down by a concurrent flush of at most this size."""
 _U32_MAX, _U16_MAX = 0xFFFF_FFFF, 0xFFFF
 
 
@@ -283,7 +288,7 @@ class PreparedEnd:
         self.lock = Lock()
 
     def write_prepared_locked(
-        self, write_batch: Any, *, inline: bool = False, woken: list[Any] | None = None
+        self, write_batch: Any, inline: bool = False, woken: list[Any] | None = None
     ) -> int | None:
         """Write and publish a batch and return its first offset, if that takes two writes to prepared files; return
         None without a change otherwise. inline: in an event loop, whose slow writes are noted. woken: see
@@ -329,30 +334,6 @@ class PreparedEnd:
         raise NotImplementedError
 
 
-class Published:
-    """Records of a log that readers see."""
-
-    _tail: Any
-    """A `PreparedTail`."""
-    _end_offset: int
-    _active_segment: Any
-    wakeups: Any
-
-    def published(self, run: Any, write_batch: Any, end_offset: int, woken: list[Any] | None = None) -> None:
-        """Make records visible, the tail cache first, so that a reader that sees the new end finds them there. Wakes
-        parked readers, or adds what `Wakeups.published` returns to `woken`."""
-        self._tail.add(run)
-        wakeups, growing = self.wakeups, self._active_segment.segment_list.segments[-1]
-        with wakeups.lock:
-            self._end_offset = end_offset
-            growing.count = end_offset - growing.base_offset
-            found = wakeups.published(run.base_offset, write_batch.topic_ids) if wakeups.parked else ()
-        if woken is not None:
-            woken += found
-        elif found:
-            wakeups.wake(found)
-
-
 class PreparedCommit:
     """Appends at level `written` that need neither the queue nor a flush."""
 
@@ -362,6 +343,10 @@ class PreparedCommit:
     _committer: Any
     _queue_bytes: int
     _sync_interval_bytes: int
+    _flush_bytes: int
+    """Bytes in the running flush or, between flushes, in the last one."""
+    delay: Any
+    sync_lock: Any
     _default_level: Any
     _written_level: Any
     _batch_type: type[Any]
@@ -389,6 +374,37 @@ class PreparedCommit:
             return None
         self.expect_sync()
         return int(first)
+
+    def append_inline(
+        self, write_batch: Any, woken: list[Any] | None = None, submission: Any = None
+    ) -> int | None:
+        """Append a small batch at level `written` in the caller's thread, also during a small flush; return None if
+        that might block. woken: takes the readers to wake, for the caller to do so. submission: waits for the flush at
+        level `synced`."""
+        end = self._end
+        if not end.lock.acquire(False):  # by keyword it takes longer
+            return None
+        try:
+            if (
+                self._queue.queued_bytes
+                or self.delay.awaited_bytes > SMALL_FLUSH_BYTES
+                or (self._flush_bytes > SMALL_FLUSH_BYTES and self.sync_lock.locked())
+                or write_batch.size_bytes + write_batch.count * ENTRY_BYTES > INLINE_BYTES
+                or end.inline_writes.now_s() < end.inline_writes.paused_until_s
+            ):
+                return None
+            first: int | None = end.write_prepared_locked(write_batch, True, woken)
+            if submission is not None and first is not None:
+                self._written_locked(submission, first)
+        finally:
+            end.lock.release()
+        if submission is None and first is not None:
+            self.expect_sync()
+        return first
+
+    def _written_locked(self, submission: Any, first: int) -> None:
+        """Note that a submission is written."""
+        raise NotImplementedError
 
     def expect_sync(self) -> None:
         """Have the committer flush what was written, unless it will."""

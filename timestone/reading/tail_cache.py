@@ -7,7 +7,6 @@ import bisect
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -23,20 +22,6 @@ _NO_OFFSET = 1 << 63
 _POSITION = struct.Struct("<I")
 _COLUMNS = struct.Struct("<IIqIHH")
 """All columns of an entry but its two checksums."""
-_TOPIC_AND_FLAGS = struct.Struct("<IHH")
-_TOPIC_AT = 16
-"""Topic, header length and flags of an entry, which are adjacent (`entries`), and their position."""
-
-
-class SingleRecord(NamedTuple):
-    """A record that was appended alone."""
-
-    offset: int
-    topic_id: int
-    flags: int
-    header_length: int
-    """Size of the header block at the front of `stored`."""
-    stored: bytes
 
 
 class TailRun(StoredRun):
@@ -44,13 +29,6 @@ class TailRun(StoredRun):
 
     __slots__ = ()
     stored: StoredBytes
-
-    def single(self) -> SingleRecord | None:
-        """Return the only record of this run; None if there are more."""
-        if len(self.entries) != ENTRY_BYTES or len(self.stored.pieces) != 1:
-            return None
-        topic_id, header_length, flags = _TOPIC_AND_FLAGS.unpack_from(self.entries, _TOPIC_AT)
-        return SingleRecord(self.base_offset, topic_id, flags, header_length, self.stored.pieces[0])
 
     def position_of(self, offset: int) -> int:
         """Return the position in the segment of one of these records."""

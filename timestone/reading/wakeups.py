@@ -43,7 +43,7 @@ class _Interest:
         self.filters = filters
 
 
-class Wakeups:
+class Wakeups(loops.ParkedWaiters):
     """Registered waiters of one log. All methods may be called by any thread."""
 
     def __init__(self, topics: TopicDictionary) -> None:

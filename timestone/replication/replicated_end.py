@@ -25,11 +25,11 @@ class ReplicatedEnd(LogEnd):
         return super().write_locked(write_batch)
 
     def write_prepared_locked(
-        self, write_batch: WriteBatch, *, inline: bool = False, woken: list[Woken] | None = None
+        self, write_batch: WriteBatch, inline: bool = False, woken: list[Woken] | None = None
     ) -> int | None:
         """See `LogEnd`. Records of a leader keep their times, which the prepared way does not."""
         if isinstance(write_batch, ReplicaBatch):
             return None
         if write_batch.count:
             self.check_leads()
-        return super().write_prepared_locked(write_batch, inline=inline, woken=woken)
+        return super().write_prepared_locked(write_batch, inline, woken)

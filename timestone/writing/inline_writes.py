@@ -6,8 +6,6 @@ throttles writers or flushes. So the loop writes only while that is rare."""
 import time
 from collections.abc import Callable
 
-MOST_BYTES = 160 * 1024
-"""Maximum size of a batch with its index entries: some tens of microseconds, no more than the thread switches take."""
 SLOW_S = 0.001
 _TIMES_AS_LONG = 100
 """Pause after a slow write, as a multiple of its duration, so that blocking takes about a hundredth of the loop's

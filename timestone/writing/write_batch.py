@@ -14,7 +14,6 @@ from timestone.kernel import loops
 from timestone.kernel.entries import NO_TOPIC
 from timestone.kernel.entry_checksum import EntrySeal
 from timestone.reading.stored_bytes import StoredBytes
-from timestone.reading.tail_cache import SingleRecord
 from timestone.record import FLAG_REMOVED, as_bytes
 
 Numbers = npt.NDArray[np.unsignedinteger]
@@ -127,17 +126,6 @@ class WriteBatch(loops.Columns):
             raise ValueError(
                 f"invalid topic id: expected one of the {topic_count} of this log (Log.topic_id), got {unknown[0]}"
             )
-
-    def single_at(self, offset: int) -> SingleRecord | None:
-        """Return the record of a batch made by `single`, now with an offset; None for any other batch."""
-        topic_id, flags = self.topic_ids, self.flags
-        if (
-            self.count != 1
-            or self.header_lengths != 0
-            or not (isinstance(topic_id, int) and isinstance(flags, int))
-        ):
-            return None
-        return tuple.__new__(SingleRecord, (offset, topic_id, flags, 0, self.stored.pieces[0]))
 
     def entries(self, seal: EntrySeal, *, ordinal: int, position: int, timestamp_us: int) -> bytes:
         """Return the index entries of the batch. ordinal, position: of its first record."""

@@ -83,7 +83,7 @@ class Parts:
         write_batch = WriteBatch.single(payload, self.log.topic_id(topic), 2)
         self.delivery.serve_woken(*self.append_now(write_batch))
 
-    def append_now(self, write_batch: WriteBatch) -> tuple[list[Woken], int, Log, WriteBatch, int]:
+    def append_now(self, write_batch: WriteBatch) -> tuple[list[Woken], int]:
         """Append in the loop's own thread; return what `serve_woken` takes."""
         woken: list[Woken] = []
         appended = self.log.append_now(write_batch, woken)
@@ -91,7 +91,7 @@ class Parts:
             assert self.log.end_offset == 0, "only the first append has to prepare files and names"
             appended = self.log.append_batch(write_batch, ack="written")
             self.loop.settle()
-        return woken, perf_counter_ns(), self.log, write_batch, appended.start
+        return woken, perf_counter_ns()
 
     def acknowledge(self, session: Session, client: FakeClient, count: int | None = None) -> list[bytes]:
         """Acknowledge all deliveries; return their payloads."""
@@ -145,8 +145,7 @@ def test_parked_client_is_sent_the_loops_own_record_without_a_read(
     parts.publish_at_once(b"0")  # from now on it is known how records of this topic go out
     rung = parts.loop.wakeup_count
     with monkeypatch.context() as patched:
-        for name in ("read", "single"):
-            patched.setattr(Reader, name, None)
+        patched.setattr(Reader, "read", None)
         parts.publish_at_once(b"1")
         parts.publish_at_once(b"2")
     assert [[one.payload for one in client.take()] for _, client in found] == [[b"0", b"1", b"2"]] * 2 + [[]]
@@ -156,10 +155,8 @@ def test_parked_client_is_sent_the_loops_own_record_without_a_read(
     assert all(parts.state(session) is FeedState.PARKED for session, _ in found)
 
 
-@pytest.mark.parametrize(
-    "why", ["full window", "full socket", "saving", "another log", "another record", "gap"]
-)
-def test_inline_delivery_does_pending_work_first(parts: Parts, store: Store, why: str) -> None:
+@pytest.mark.parametrize("why", ["full window", "full socket", "saving", "another record", "gap"])
+def test_inline_delivery_does_pending_work_first(parts: Parts, why: str) -> None:
     session, client = parts.client("t", inflight_limit=2)
     feed = session.feeds["mqtt"]
     parts.publish_at_once(b"0")
@@ -174,10 +171,9 @@ def test_inline_delivery_does_pending_work_first(parts: Parts, store: Store, why
     write_batch = WriteBatch.single(b"2", parts.log.topic_id("t"), 2)
     if why == "another record":  # the committer has appended this one, and the loop the one behind it
         parts.publish(b"1")
-    woken, began_ns, log, _, offset = parts.append_now(write_batch)
+    woken, began_ns = parts.append_now(write_batch)
     sent = len(client.publishes)
-    log = store.log("other") if why == "another log" else log
-    parts.delivery.serve_woken(woken, began_ns, log, write_batch, offset)
+    parts.delivery.serve_woken(woken, began_ns)
     if why in ("full window", "full socket", "saving"):
         assert len(client.publishes) == sent
     client.writable = True
@@ -191,10 +187,10 @@ def test_feeds_woken_by_the_loops_own_append_can_be_served_in_the_same_turn(part
     parts.publish(b"0", topic="a")
     parts.loop.settle()
     assert len(client.take()) == 1
-    woken, began_ns, *_ = parts.append_now(WriteBatch([b"1"], parts.log.topic_id("a"), flags=2))
-    parts.delivery.serve_woken(woken, began_ns, None, None, 0)
+    woken, began_ns = parts.append_now(WriteBatch([b"1"], parts.log.topic_id("a"), flags=2))
+    parts.delivery.serve_woken(woken, began_ns)
     assert [one.payload for one in client.take()] == [b"1"]
-    parts.delivery.serve_woken([], began_ns, None, None, 0)  # no client is left
+    parts.delivery.serve_woken([], began_ns)  # no client is left
     parts.loop.settle()
     assert client.take() == [] and parts.state(session) is FeedState.PARKED
     parts.publish(b"2", topic="a")

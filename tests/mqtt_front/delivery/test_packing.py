@@ -1,5 +1,8 @@
 """Packets that a session gets for a run of records."""
 
+from collections import Counter
+
+import numpy as np
 import pytest
 
 from mqtt_front.codec.packets import Publish
@@ -12,21 +15,23 @@ from mqtt_front.kernel import loops, single_delivery
 from mqtt_front.protocol.header_block import header_block
 from mqtt_front.protocol.topic_aliases import OutgoingAliases
 from mqtt_front.runtime.clocks import PassingTime
+from mqtt_front.runtime.traces import NO_TRACES
 from mqtt_front.sessions.session import InFlight, Session, Target
 from tests.support.mqtt_clients import FakeClient, parse
 from tests.support.step_clock import StepClock
+from timestone.kernel.entries import ENTRY
 from timestone.log import Log
-from timestone.reading.tail_cache import SingleRecord
 from timestone.record import Header, HeaderKind, encode_headers
 from timestone.store import Store
 from timestone.writing.write_batch import WriteBatch
 
 PROPERTY = header_block(Properties(content_type="x"))
 V3, V5 = Target(4, 1 << 28), Target(5, 1 << 28)
+Single = tuple[int, int, int, int, bytes]
 singles: list[int] = []
 """Offsets that were sent one by one, as far as that is tried at all."""
 SENDERS = {
-    twin: sender(FeedState.PARKED, InFlight, lambda session: None)
+    twin: sender(FeedState.PARKED, InFlight, lambda session: None, Counter(), NO_TRACES)
     for twin, sender in (("python", single_delivery.SingleDelivery), (loops.NAME, loops.SingleDelivery))
 }
 tried_sender = ""
@@ -51,12 +56,26 @@ class Receiver(FakeClient):
         self.data += data
 
 
-def sent_alone(feed: Feed, single: SingleRecord, target: Target, sender: str) -> bytes | None:
+def single_of(feed: Feed) -> Single | None:
+    """Return the next record as `Log.single` would if it were the last one."""
+    assert feed.reader is not None
+    offset = feed.reader.offset
+    run = feed.log._tail.find(offset)
+    if run is None or run.end_offset - run.base_offset != 1:
+        return None
+    entry = np.frombuffer(run.entries, ENTRY)[0]
+    topic_id, flags, header_length = (int(entry[name]) for name in ("topic", "flags", "header_length"))
+    return offset, topic_id, flags, header_length, run.stored.joined()
+
+
+def sent_alone(feed: Feed, single: Single, target: Target, sender: str) -> bytes | None:
     """Return the packet that a twin has sent for a record; None if it did nothing."""
     client = Receiver()
     client.target = target
     feed.session.client = client
-    sent = SENDERS[sender].send(feed, feed.reader, single)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(feed.log, "single", lambda offset: single if offset == single[0] else None)
+        sent = SENDERS[sender].send(feed, feed.reader)
     assert (sent > 0) == (client.delivery_count > 0) == (client.data != b"")
     return client.data if sent else None
 
@@ -88,11 +107,11 @@ def packed(feed: Feed, target: Target = V3, now_us: int | None = None) -> tuple[
     found: list[Publish] = []
     total = Packed(b"", 0, 0, 0)
     while not feed.reader.caught_up:
-        single = feed.single() if singles else None
+        single = single_of(feed) if singles else None
         alone = None if single is None else sent_alone(feed, single, target, tried_sender)
         if single is not None and alone is not None:
-            feed.reader.seek(single.offset + 1)
-            singles.append(single.offset)
+            feed.reader.seek(single[0] + 1)
+            singles.append(single[0])
             found += [packet for packet in parse(alone, target.level)[0] if isinstance(packet, Publish)]
             total = total._replace(data=total.data + alone, delivered_count=total.delivered_count + 1)
             continue
@@ -362,7 +381,7 @@ def test_single_delivery_refuses_special_records_without_side_effects(log: Log, 
         assert feed.reader is not None
         feed.reader.seek(0)
         log._tail._budget.lend(1 << 40)  # all the memory there is
-    single = feed.single()
+    single = single_of(feed)
     for sender in SENDERS:
         assert single is None or sent_alone(feed, single, target, sender) is None
     assert (single is None) == (why in ("several", "on disk"))

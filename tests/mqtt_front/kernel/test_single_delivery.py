@@ -1,5 +1,7 @@
 """A single record is sent at once by either twin; what it refuses is in `delivery/test_packing.py`."""
 
+import functools
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -7,11 +9,11 @@ import pytest
 from mqtt_front.feeds.feed import Feed, FeedState, LogSource
 from mqtt_front.feeds.subscription import Subscription
 from mqtt_front.kernel import loops, single_delivery
+from mqtt_front.runtime.traces import NO_TRACES
 from mqtt_front.sessions.session import InFlight, Session
 from tests.support.mqtt_clients import FakeClient
 from timestone.log import Log
 from timestone.reader import Reader
-from timestone.reading.tail_cache import SingleRecord
 from timestone.store import Store
 from timestone.writing.write_batch import WriteBatch
 
@@ -34,7 +36,8 @@ class Parts:
     def __init__(self, twin: Any, log: Log, *, qos: int, expiry_s: int = 0) -> None:
         self.log = log
         self.changed: list[Session] = []
-        self.delivery = twin(FeedState.PARKED, InFlight, self.changed.append)
+        self.sent: Counter[str] = Counter()
+        self.delivery = twin(FeedState.PARKED, InFlight, self.changed.append, self.sent, NO_TRACES)
         self.session, self.client = Session("c", expiry_s), FakeClient()
         self.session.subscribe(Subscription("t", qos), [LogSource.of(log)])
         self.session.client = self.client
@@ -47,12 +50,11 @@ class Parts:
     def send(self, payload: bytes, qos: int = 1) -> int:
         """Append a record and send it."""
         write_batch = WriteBatch.single(payload, self.log.topic_id("t"), qos << 1)
-        record = write_batch.single_at(self.log.append_batch(write_batch, ack="written").start)
-        assert record is not None
-        return self.again(record)
+        self.log.append_batch(write_batch, ack="written")
+        return self.again()
 
-    def again(self, record: SingleRecord) -> int:
-        sent: int = self.delivery.send(self.feed, self.feed.reader, record)
+    def again(self) -> int:
+        sent: int = self.delivery.send(self.feed, self.feed.reader)
         return sent
 
 
@@ -74,6 +76,7 @@ def test_record_is_sent_and_the_feed_is_parked(twin: Any, log: Log) -> None:
     assert parts.feed.state is FeedState.PARKED and isinstance(parts.feed.reader, Reader)
     assert parts.feed.reader in log.wakeups.parked
     assert parts.changed == [session, session] and parts.client.delivery_count == 2
+    assert parts.sent == {"mqtt": 2}
 
 
 def test_packet_id_in_use_is_not_given_again(twin: Any, log: Log) -> None:
@@ -89,16 +92,22 @@ def test_session_without_expiry_is_not_reported(twin: Any, log: Log) -> None:
     assert parts.send(b"a") == 1 and parts.changed == []
 
 
-def test_feed_with_more_to_read_is_not_parked(twin: Any, log: Log) -> None:
+def test_feed_with_more_to_read_is_not_parked(twin: Any, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     parts = Parts(twin, log, qos=0)
     parts.feed.state = FeedState.READY
-    write_batch = WriteBatch.single(b"a", log.topic_id("t"))
-    record = write_batch.single_at(log.append_batch(write_batch, ack="written").start)
-    log.append(b"b", topic="t", ack="written")
-    assert record is not None and parts.again(record) == 2
+    with monkeypatch.context() as patched:  # another record arrives while it is sent
+        append = functools.partial(log.append, b"b", topic="t", ack="written")
+        patched.setattr(parts.client, "deliver", lambda data: append())
+        assert parts.send(b"a", 0) == 2
     assert parts.feed.state is FeedState.READY and parts.feed.reader is not None
     assert parts.feed.reader.offset == 1
-    assert parts.again(record) == 0, "the reader is behind it"
+    assert [parts.again(), parts.again()] == [1, 0], "the reader is behind the last record"
+
+
+def test_record_in_front_of_others_is_not_sent_alone(twin: Any, log: Log) -> None:
+    parts = Parts(twin, log, qos=0)
+    log.append_many([b"a", b"b"], topic="t", ack="written")
+    assert parts.send(b"c", 0) == 0
 
 
 @pytest.mark.parametrize("why", ["released", "QoS 2", "no client", "saving"])

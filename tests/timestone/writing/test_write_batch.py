@@ -7,7 +7,6 @@ from timestone.errors import RecordTooLarge
 from timestone.kernel.crc import crc32c
 from timestone.kernel.entries import ENTRY, ENTRY_BYTES, NO_TOPIC, Entries
 from timestone.kernel.entry_checksum import EntrySeal
-from timestone.reading.tail_cache import SingleRecord
 from timestone.record import FLAG_REMOVED
 from timestone.writing.write_batch import WriteBatch
 
@@ -18,13 +17,6 @@ def entries_of(write_batch: WriteBatch, ordinal: int = 3, position: int = 70) ->
     raw = write_batch.entries(SEAL, ordinal=ordinal, position=position, timestamp_us=99)
     assert len(raw) == write_batch.count * ENTRY_BYTES
     return np.frombuffer(raw, dtype=ENTRY)
-
-
-def test_record_of_a_single_batch_is_known_without_reading_it() -> None:
-    assert WriteBatch.single(b"abc", 7, 2).single_at(5) == SingleRecord(5, 7, 2, 0, b"abc")
-    assert WriteBatch([b"a", b"b"], 7).single_at(5) is None
-    assert WriteBatch([b"a"], [7]).single_at(5) is None
-    assert WriteBatch([b"ha"], 7, header_lengths=1).single_at(5) is None
 
 
 def test_batch_repr_has_its_count_and_size() -> None:
