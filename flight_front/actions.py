@@ -1,26 +1,33 @@
 """DoAction: what a client does with logs and readers apart from reading and appending. JSON in and out."""
 
 import dataclasses
+import time
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from flight_front.calls import Call
 from flight_front.errors import CallRefused, Code, InvalidRequest
-from flight_front.producers import Producers
-from flight_front.reading import existing_logs
-from flight_front.staging import discard, post
+from flight_front.reading import durable_offset, existing_log, existing_logs
+from flight_front.staging.parts import Staging, post_order
 from timestone.config import with_settings
 from timestone.disk.json_document import integer, json_object
 from timestone.errors import UnknownLog
+from timestone.format.names import log_folder, validate_target
+from timestone.fronts import ClusterNode
 from timestone.log import Log
 from timestone.reading.named_readers import ReaderId
 from timestone.spool.format import PostingId
 from timestone.store import Store
 from timestone_access.rights import Right
 
+if TYPE_CHECKING:
+    from timestone.replication.replicated_log import ReplicatedLog
+
 Values = dict[str, Any]
 WAITING_ACTIONS = frozenset({"post", "begin", "discard"})
 """Actions that wait for the spool."""
+FRONT = "flight"
+_MADE_S, _LOOK_S = 10.0, 0.05
 _BODY_BYTES_MAX = 1024 * 1024
 """A posting names each of its parts."""
 
@@ -29,7 +36,9 @@ class Target(NamedTuple):
     """What actions work on."""
 
     store: Store
-    producers: Producers
+    staging: Staging
+    node: ClusterNode | None
+    """None for a store that is in no cluster."""
 
 
 class Action(NamedTuple):
@@ -58,10 +67,11 @@ def run_action(target: Target, call: Call, kind: str, body: bytes) -> Mapping[st
         ) from None
 
 
-def _log(store: Store, call: Call, values: Values, right: Right) -> Log:
+def _log(target: Target, call: Call, values: Values, right: Right) -> Log:
     name, partition = _name(values)
     call.check(right, name)
-    return store.log(name, partition, create=False)
+    call.log, call.partition = log_folder(name, partition), partition
+    return existing_log(target.store, target.node, name, partition)
 
 
 def _name(values: Values) -> tuple[str, int]:
@@ -76,7 +86,7 @@ def _facts(log: Log) -> dict[str, Any]:
         "log": log.name,
         "partition": log.partition,
         "start": log.start_offset,
-        "synced": log.synced_offset,
+        "synced": durable_offset(log),
         "end": log.end_offset,
     }
 
@@ -84,28 +94,52 @@ def _facts(log: Log) -> dict[str, Any]:
 def _create_log(target: Target, call: Call, values: Values) -> Mapping[str, Any]:
     name, partition = _name(values)
     call.check(Right.ADMIN, name)
-    config = with_settings(target.store.config.log, values.get("settings", {}))
-    return _facts(target.store.log(name, partition, config=config))
+    settings = values.get("settings", {})
+    if target.node is None:
+        return _facts(
+            target.store.log(name, partition, config=with_settings(target.store.config.log, settings))
+        )
+    validate_target(name, partition)
+    target.node.make_log(name, settings)
+    end_s = time.monotonic() + _MADE_S
+    while True:  # the node learns it from etcd
+        try:
+            return _facts(existing_log(target.store, target.node, name, partition))
+        except UnknownLog:
+            if time.monotonic() > end_s:
+                raise CallRefused(
+                    Code.UNAVAILABLE, f"log {name}: it is made, and this node does not have it yet"
+                ) from None
+            time.sleep(_LOOK_S)
 
 
 def _configure(target: Target, call: Call, values: Values) -> Mapping[str, Any]:
-    log = _log(target.store, call, values, Right.ADMIN)
-    return {"log": log.name, "settings": dataclasses.asdict(log.configure(**values["settings"]))}
+    log, settings = _log(target, call, values, Right.ADMIN), values["settings"]
+    if target.node is not None:
+        return {"log": log.name, "settings": dict(target.node.configure_log(log.name, settings))}
+    return {"log": log.name, "settings": dataclasses.asdict(log.configure(**settings))}
 
 
 def _delete_log(target: Target, call: Call, values: Values) -> Mapping[str, Any]:
-    log = _log(target.store, call, values, Right.ADMIN)
+    log = _log(target, call, values, Right.ADMIN)
+    _refuse_on_cluster(target, "delete-log")
     target.store.delete_log(log.name, log.partition)
     return {"deleted": log.name, "partition": log.partition}
 
 
+def _refuse_on_cluster(target: Target, action: str) -> None:
+    if target.node is not None:
+        raise CallRefused(Code.UNIMPLEMENTED, f"{action} is not served for the logs of a cluster yet")
+
+
 def _offset_at(target: Target, call: Call, values: Values) -> Mapping[str, Any]:
-    log = _log(target.store, call, values, Right.READ)
+    log = _log(target, call, values, Right.READ)
     return {"offset": log.offset_at(integer(values["time_us"]))}
 
 
 def _lags(target: Target, call: Call, values: Values) -> Mapping[str, Any]:
-    log = _log(target.store, call, values, Right.READ)
+    log = _log(target, call, values, Right.READ)
+    _refuse_on_cluster(target, "lags")
     return {
         "readers": [
             {
@@ -121,8 +155,9 @@ def _lags(target: Target, call: Call, values: Values) -> Mapping[str, Any]:
 
 
 def _commit(target: Target, call: Call, values: Values) -> Mapping[str, Any]:
-    log = _log(target.store, call, values, Right.READ)
+    log = _log(target, call, values, Right.READ)
     call.check_group(values["reader"])
+    _refuse_on_cluster(target, "commit")
     reader = ReaderId(log.name, log.partition, values["reader"])
     target.store.commit_readers(
         {reader: integer(values["offset"])}, metadata={reader: values.get("metadata", "")}
@@ -131,32 +166,40 @@ def _commit(target: Target, call: Call, values: Values) -> Mapping[str, Any]:
 
 
 def _sync(target: Target, call: Call, values: Values) -> Mapping[str, Any]:
-    return {"synced": _log(target.store, call, values, Right.WRITE).sync()}
+    log = _log(target, call, values, Right.WRITE)
+    if target.node is None:
+        return {"synced": log.sync()}
+    cast("ReplicatedLog", log).check_leads()
+    return {"synced": log.end_offset}
 
 
 def _post(target: Target, call: Call, values: Values) -> Mapping[str, Any]:
-    log = _log(target.store, call, values, Right.WRITE)
-    post(target.store, target.producers, call, log, values)
+    log = _log(target, call, values, Right.WRITE)
+    target.staging.post(call, log, post_order(call, log, values))
     return {"posted": values["number"]}
 
 
 def _discard(target: Target, call: Call, values: Values) -> Mapping[str, Any]:
-    log = _log(target.store, call, values, Right.WRITE)
-    discard(target.store, target.producers, call, log, values)
+    target.staging.discard(call, _log(target, call, values, Right.WRITE), values)
     return {}
 
 
 def _begin(target: Target, call: Call, values: Values) -> Mapping[str, Any]:
-    log = _log(target.store, call, values, Right.WRITE)
-    producer = PostingId(log.name, log.partition, call.producer(values["producer"]), 0)
-    target.producers.use(call, producer, begins=True)
+    log = _log(target, call, values, Right.WRITE)
+    target.staging.begin(call, PostingId(log.name, log.partition, call.producer(values["producer"]), 0))
     return {"producer": values["producer"]}
+
+
+def _cluster(target: Target, call: Call, values: Values) -> Mapping[str, Any]:
+    if target.node is None:
+        raise CallRefused(Code.UNIMPLEMENTED, "this server is in no cluster")
+    return target.node.places(FRONT)
 
 
 def _health(target: Target, call: Call, values: Values) -> Mapping[str, Any]:
     failed = [
         log.folder.name
-        for log in existing_logs(target.store)
+        for log in existing_logs(target.store, target.node)
         if log.failure and call.rights.may(Right.READ, log.name)
     ]
     return {"ready": not failed, "failed": failed}
@@ -193,5 +236,6 @@ ACTIONS: Mapping[str, Action] = {
         '{"log": name, "parts": [name], "group": name, "producer": name}: remove staged parts, all of a group, or what '
         "is kept about a producer that will not post again",
     ),
+    "cluster": Action(_cluster, "{}: nodes of the cluster with their addresses, and who leads each shard"),
     "health": Action(_health, "{}: whether every log takes appends"),
 }

@@ -85,6 +85,7 @@ class Call:
     rights: LogRights
     log: str | None = None
     """Log that the call concerns, once known."""
+    partition: int = 0
 
     async def write(self, message: bytes) -> None:
         """Send a message, when HTTP/2 has room for it. Raises ClientGone."""

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from flight_front.calls import Calls
-from flight_front.reading import RecordStream
+from flight_front.reading import RecordStream, durable_offset
 from timestone.log import Log
 
 
@@ -25,7 +25,7 @@ class Follower:
     @property
     def visible(self) -> int:
         """Return the offset in front of which records may be sent now."""
-        return self._log.synced_offset if self._synced else self._log.end_offset
+        return durable_offset(self._log) if self._synced else self._log.end_offset
 
     async def wait(self) -> None:
         """Return when a record is visible that was not read, or when `nudge` was called. Raises CallRefused when the

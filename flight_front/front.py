@@ -15,9 +15,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from flight_front.gateway.process import GatewayProcess, Start
-from flight_front.settings import FlightSettings
+from flight_front.settings import NODE_LOGS, FlightSettings
 from timestone.address import parse_address, shown_address
 from timestone.config import Ack, LogConfig, StoreConfig
+from timestone.fronts import ClusterNode
 from timestone.metrics.metric import Metric
 from timestone.store import Store
 from timestone_access.optional import load
@@ -41,6 +42,7 @@ class FlightFront:
     """Arrow Flight in front of a store. Does nothing unless `listen` is set."""
 
     name: ClassVar[str] = "flight"
+    node_logs: ClassVar[Mapping[str, Mapping[str, int]]] = NODE_LOGS
 
     @classmethod
     def settings(cls) -> type[FlightSettings]:
@@ -63,8 +65,18 @@ class FlightFront:
         self._thread: threading.Thread | None = None
         self._server: FlightServer | None = None
         self._gateway: GatewayProcess | None = None
+        self._node: ClusterNode | None = None
         self._folder: str | None = None
         """Folder of the socket between the two."""
+
+    def join(self, node: ClusterNode) -> None:
+        """Serve on a node of a cluster: appends where it leads, reads in any case. Called before `start`."""
+        self._node = node
+
+    @property
+    def advertised(self) -> str | None:
+        """Return the address by which clients of a cluster reach this front; None if it does not listen."""
+        return None if self._server is None else self._settings.advertise or self._address
 
     async def start(self) -> None:
         """Listen. On return, clients can connect. Raises OSError, ValueError."""
@@ -75,7 +87,7 @@ class FlightFront:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="flight", daemon=True)
         self._thread.start()
-        server = module.FlightServer(self._store, settings, self._executor, self._log)
+        server = module.FlightServer(self._store, settings, self._executor, self._log, self._node)
         try:
             if settings.gateway:
                 # A path in the store may be too long for a socket.

@@ -10,7 +10,6 @@ import pyarrow as pa
 from flight_front.calls import Call, Calls
 from flight_front.errors import InvalidRequest
 from flight_front.messages import ClientMessages
-from flight_front.producers import Producers
 from flight_front.records.flight_data import (
     FlightData,
     decoded,
@@ -21,7 +20,7 @@ from flight_front.records.flight_data import (
 from flight_front.records.intake import check_columns, frame, write_batch
 from flight_front.records.queries import Query
 from flight_front.settings import FlightSettings
-from flight_front.staging import check_staged, stage
+from flight_front.staging.parts import Staging, check_staged, staged_part
 from timestone.commit.submission import Submission
 from timestone.config import Ack
 from timestone.disk.json_document import integer, json_object
@@ -73,7 +72,7 @@ class Put:
         query: Query,
         log: Log,
         store: Store,
-        producers: Producers,
+        staging: Staging,
         settings: FlightSettings,
         total: Budget,
     ) -> None:
@@ -83,8 +82,7 @@ class Put:
         self._call = call
         self._query = query
         self._log = log
-        self._store = store
-        self._producers = producers
+        self._staging = staging
         self._ack = _ack(query, settings.ack or store.config.ack)
         self._producer = None if query.producer is None else call.producer(query.producer)
         self._budgets = (Budget(settings.client_submitted_bytes), total)
@@ -172,18 +170,19 @@ class Put:
         posting = PostingId(self._log.name, self._log.partition, producer, _number(data.metadata, number))
 
         def append() -> range | None:
-            self._producers.use(self._call, posting)
-            return self._store.inbox.append_once(posting, frame(decoded_batch(data, schema)))
+            records = frame(decoded_batch(data, schema))
+            return self._staging.append_once(self._call, self._log, posting, records)
 
         return _done(await self._calls.in_spool_thread(append))
 
     async def _stage(self, data: FlightData, schema: pa.Schema, group: str) -> asyncio.Future[Done]:
         """Keep a part for a later posting."""
-        return _done(
-            await self._calls.in_thread(
-                lambda: stage(self._store, self._call, group, decoded_batch(data, schema))
-            )
-        )
+
+        def stage() -> str:
+            part = staged_part(decoded_batch(data, schema))
+            return self._staging.stage(self._call, self._log, group, part)
+
+        return _done(await self._calls.in_thread(stage))
 
     async def _answer(self) -> None:
         """Send the answers in order, until the end of the queue or an append that failed."""

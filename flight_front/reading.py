@@ -5,27 +5,45 @@ from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow.flight as fl
 
-from flight_front.errors import InvalidRequest
+from flight_front.errors import CallRefused, Code, InvalidRequest
 from flight_front.records.columns import arrow_batch
 from flight_front.records.flight_data import encoded_batch
 from flight_front.records.queries import Query
 from timestone.errors import OffsetOutOfRange, UnknownLog
+from timestone.fronts import ClusterNode
 from timestone.log import Log
 from timestone.readable import ReadableLog
 from timestone.store import Store
+
+if TYPE_CHECKING:
+    from timestone.replication.replicated_log import ReplicatedLog
 
 _ENDPOINTS_MAX = 1000
 _SCAN_RECORDS = 1 << 20
 """Records of other topics that one step passes: a rare topic does not keep a thread."""
 
 
+def durable_offset(log: Log) -> int:
+    """Return the offset below which records stay: on a node of a cluster they are committed, on all replicas that have
+    to have them."""
+    return log.end_offset if log.is_replicated else log.synced_offset
+
+
 def offsets_of(log: Log, query: Query) -> tuple[int, int]:
-    """Return the fixed range [first, end) that a query asks for, below the synced offset. Raises OffsetOutOfRange."""
-    synced, start = log.synced_offset, log.start_offset
+    """Return the fixed range [first, end) that a query asks for, below the durable offset. Raises OffsetOutOfRange;
+    CallRefused by a replica that is behind."""
+    if log.is_replicated and not cast("ReplicatedLog", log).leads:
+        most = max((one for one in (query.start, query.end) if isinstance(one, int)), default=0)
+        if most > log.end_offset:
+            raise CallRefused(
+                Code.UNAVAILABLE,
+                f"log {query.name}: this replica has what is below offset {log.end_offset} so far; ask another one",
+            )
+    synced, start = durable_offset(log), log.start_offset
     end = synced if query.end is None else _offset(log, query.end)
     if query.start == "earliest":
         first = start
@@ -44,12 +62,12 @@ def offsets_of(log: Log, query: Query) -> tuple[int, int]:
 
 
 def _offset(log: Log, place: int | datetime) -> int:
-    return place if isinstance(place, int) else min(log.offset_at(place), log.synced_offset)
+    return place if isinstance(place, int) else min(log.offset_at(place), durable_offset(log))
 
 
 def flight_info(log: Log, query: Query, descriptor: bytes) -> bytes:
     """Return a FlightInfo with an endpoint for each segment, so that readers work in parallel. Every ticket is a range
-    of offsets below the synced one: reading it again gives the same records. Touches the disk."""
+    of offsets below the durable one: reading it again gives the same records. Touches the disk."""
     first, end = offsets_of(log, query)
     sizes = [(max(base, first), min(stop, end), size) for base, stop, size in log.segment_sizes(first, end)]
     if query.topics is not None:
@@ -80,16 +98,23 @@ def flight_info(log: Log, query: Query, descriptor: bytes) -> bytes:
     return serialized
 
 
-def existing_logs(store: Store) -> Iterator[Log]:
-    """Yield the logs of a store, without those that are deleted while they are listed."""
+def existing_log(store: Store, node: ClusterNode | None, name: str, partition: int) -> Log:
+    """Return a log for clients. Raises UnknownLog."""
+    if node is not None and name in node.own_logs:
+        raise UnknownLog(name, ())
+    return store.log(name, partition, create=False)
+
+
+def existing_logs(store: Store, node: ClusterNode | None) -> Iterator[Log]:
+    """Yield the logs for clients, without those that are deleted while they are listed."""
     for name, partition in store.log_names():
         with suppress(UnknownLog):
-            yield store.log(name, partition, create=False)
+            yield existing_log(store, node, name, partition)
 
 
 def listed_flight(log: Log) -> bytes:
     """Return the FlightInfo of a log in a list: all of it as one endpoint."""
-    query, first, end = Query(log.name, log.partition), log.start_offset, log.synced_offset
+    query, first, end = Query(log.name, log.partition), log.start_offset, durable_offset(log)
     info = fl.FlightInfo(
         query.schema,
         fl.FlightDescriptor.for_path(log.name, str(log.partition)),
@@ -113,10 +138,11 @@ def _facts(log: Log) -> dict[str, Any]:
         "id": f"{log.id:016x}",
         "epoch": log.epoch,
         "start": log.start_offset,
-        "synced": log.synced_offset,
+        "synced": durable_offset(log),
         "end": log.end_offset,
         "gaps": [hole for hole in holes if log.gap_at(hole[0] + 1) is not None],
         "record_bytes": log.config.record_bytes,
+        **({"leads": cast("ReplicatedLog", log).leads} if log.is_replicated else {}),
     }
 
 

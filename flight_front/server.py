@@ -11,6 +11,7 @@ from flight_front.gateway.batch_memory import BatchMemory
 from flight_front.listening import listening, listening_for_gateway, read_certificates
 from flight_front.service import FlightService
 from flight_front.settings import FlightSettings
+from timestone.fronts import ClusterNode
 from timestone.metrics.metric import Metric, by_label, metric
 from timestone.store import Store
 from timestone_access.lockout import failed_logins
@@ -24,13 +25,21 @@ def read_security(settings: FlightSettings, log: Logger) -> tuple[AccessSources,
 class FlightServer:
     """Server of one store. Made in any thread; the rest in the loop of the front, unless noted otherwise."""
 
-    def __init__(self, store: Store, settings: FlightSettings, executor: Executor, log: Logger) -> None:
-        """Read the files that the settings name. Raises ValueError."""
+    def __init__(
+        self,
+        store: Store,
+        settings: FlightSettings,
+        executor: Executor,
+        log: Logger,
+        node: ClusterNode | None = None,
+    ) -> None:
+        """Read the files that the settings name. Raises ValueError. node: on which it serves, if the store is in a
+        cluster."""
         self._settings = settings
         self._log = log
         sources, self._certificates = read_security(settings, log)
         self.calls = Calls(settings, sources, executor, log, failed_logins(store))
-        self._service = FlightService(store, settings, self.calls, log)
+        self._service = FlightService(store, settings, self.calls, log, node)
         self._server: Any = None
         self.port = 0
 
@@ -86,7 +95,7 @@ class FlightServer:
                 "producers",
                 "gauge",
                 "Producers whose numbers are kept, since the first one was used.",
-                self._service.producers.count,
+                self._service.staging.producer_count,
             ),
             metric("logins_refused", "counter", "Calls without valid credentials.", calls.logins.refused),
             metric(

@@ -14,13 +14,13 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from logging import Logger
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import grpc
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from flight_front.actions import ACTIONS, WAITING_ACTIONS, Target, run_action
+from flight_front.actions import ACTIONS, FRONT, WAITING_ACTIONS, Target, run_action
 from flight_front.calls import Call, Calls
 from flight_front.errors import CallRefused, ClientGone, Code, InvalidRequest, refusal
 from flight_front.exchange import Exchange
@@ -28,15 +28,29 @@ from flight_front.following import Follower
 from flight_front.gateway.batch_memory import BatchMemory
 from flight_front.gateway.wire import READ, SERVICE, ForwardedContext, Span, decoded_progress, encoded
 from flight_front.messages import ClientMessages, half_closed
-from flight_front.producers import Producers
 from flight_front.putting import Budget, Put, first_batch
-from flight_front.reading import RecordStream, existing_logs, flight_info, listed_flight, offsets_of
+from flight_front.reading import (
+    RecordStream,
+    existing_log,
+    existing_logs,
+    flight_info,
+    listed_flight,
+    offsets_of,
+)
 from flight_front.records.flight_data import decoded, encoded_action_type, encoded_schema
 from flight_front.records.queries import Query, query_of_descriptor, query_of_ticket
 from flight_front.settings import FlightSettings
+from flight_front.staging.cluster_staging import ClusterStaging
+from flight_front.staging.parts import Staging
+from flight_front.staging.store_staging import StoreStaging
+from timestone.errors import NotLeader
+from timestone.fronts import ClusterNode
 from timestone.log import Log
 from timestone.store import Store
 from timestone_access.rights import Right
+
+if TYPE_CHECKING:
+    from timestone.replication.replicated_log import ReplicatedLog
 
 Method = Callable[[Call, Any], Awaitable[None]]
 
@@ -44,8 +58,11 @@ Method = Callable[[Call, Any], Awaitable[None]]
 class FlightService:
     """The service of one store. Event-loop thread of the front only."""
 
-    def __init__(self, store: Store, settings: FlightSettings, calls: Calls, log: Logger) -> None:
-        self._store = store
+    def __init__(
+        self, store: Store, settings: FlightSettings, calls: Calls, log: Logger, node: ClusterNode | None
+    ) -> None:
+        """node: on which it serves, if the store is in a cluster."""
+        self._store, self._node = store, node
         self._settings = settings
         self._calls = calls
         self._log = log
@@ -53,8 +70,10 @@ class FlightService:
         self.memory: BatchMemory | None = None
         """Shared with the gateway; None without one."""
         self.submitted = Budget(settings.submitted_bytes)
-        self.producers = Producers(store, settings)
-        self._target = Target(store, self.producers)
+        self.staging: Staging = (
+            StoreStaging(store, settings) if node is None else ClusterStaging(store, node, settings)
+        )
+        self._target = Target(store, self.staging, node)
 
     def handlers(self, *, for_gateway: bool) -> Sequence[Any]:
         """Return the handlers of all calls, for gRPC. for_gateway: for the one call more of a gateway, too, which is
@@ -111,6 +130,8 @@ class FlightService:
                 return
             except Exception as error:
                 ended = refusal(error, None if call is None else call.log)
+                if isinstance(error, NotLeader) and call is not None:
+                    ended = await self._calls.in_thread(self._elsewhere, call, error)
                 if ended is None:
                     self._log.exception("internal error in %s", name)
                     ended = CallRefused(Code.INTERNAL, "internal error; the log of the server has it")
@@ -125,11 +146,21 @@ class FlightService:
 
         return serve
 
+    def _elsewhere(self, call: Call, error: NotLeader) -> CallRefused:
+        """Return the refusal of an append that is for another node, with its address."""
+        assert self._node is not None
+        return CallRefused(
+            Code.UNAVAILABLE, f"log {call.log}: {error}; {leader_text(self._node, call.partition)}"
+        )
+
     def _opened(self, call: Call, query: Query, right: Right) -> Log:
-        """Return an existing log. Raises CallRefused, UnknownLog."""
+        """Return an existing log. Raises CallRefused, UnknownLog, NotLeader."""
         call.check(right, query.log)
-        call.log = query.name
-        return self._store.log(query.log, query.partition, create=False)
+        call.log, call.partition = query.name, query.partition
+        log = existing_log(self._store, self._node, query.log, query.partition)
+        if right is Right.WRITE and self._node is not None:
+            cast("ReplicatedLog", log).check_leads()
+        return log
 
     async def _handshake(self, call: Call, _: Any) -> None:
         token = self._calls.token(call.identity)
@@ -137,7 +168,7 @@ class FlightService:
         await half_closed(call.context)
 
     async def _list_flights(self, call: Call, _: Any) -> None:
-        for log in existing_logs(self._store):
+        for log in existing_logs(self._store, self._node):
             if call.rights.may(Right.READ, log.name):
                 await call.write(await self._calls.in_thread(listed_flight, log))
 
@@ -219,7 +250,7 @@ class FlightService:
             query,
             log,
             self._store,
-            self.producers,
+            self.staging,
             self._settings,
             self.submitted,
         )
@@ -241,6 +272,10 @@ class FlightService:
         log = self._opened(call, query, Right.READ)
         if query.reader is not None:
             call.check_group(query.reader)
+            if self._node is not None:
+                raise CallRefused(
+                    Code.UNIMPLEMENTED, "named readers of the logs of a cluster are not served yet"
+                )
         start, _end = await self._calls.in_thread(offsets_of, log, query)
         stream = RecordStream(log, query, start, self._settings.batch_bytes, query.reader)
         try:
@@ -264,3 +299,14 @@ class FlightService:
     async def _list_actions(self, call: Call, _: Any) -> None:
         for kind, action in ACTIONS.items():
             await call.write(encoded_action_type(kind, action.description))
+
+
+def leader_text(node: ClusterNode, shard: int) -> str:
+    """Return a sentence about who leads a shard. Blocks."""
+    places = node.places(FRONT)
+    shards = places["shards"]
+    leader = shards[shard]["leader"] if shard < len(shards) else None
+    if leader is None:
+        return "no node leads it now: try again"
+    found = places["nodes"][leader]
+    return f"append at {found['address'] or 'node ' + found['name'] + ', which serves no Flight'}, which leads it"

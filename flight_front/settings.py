@@ -9,6 +9,11 @@ from timestone.config import MIB, Ack
 from timestone.settings_schema import Declared, setting
 from timestone_access.settings import JwtSettings, LoginSettings, check_exposure
 
+PARTS_LOG = "flight-parts"
+"""Log of a cluster for staged parts, in each shard."""
+NODE_LOGS = {PARTS_LOG: {"segment_bytes": 32 * MIB}}
+"""Small segments: what is not needed any more is deleted by whole ones."""
+
 
 @dataclass(frozen=True, slots=True)
 class ListenerSettings:
@@ -44,6 +49,11 @@ class FlightSettings(LoginSettings):
         None,
         "HOST:PORT to listen on, as in 127.0.0.1:8815; port 0 takes a free one; none: no Flight server",
         heading="listener and records",
+    )
+    advertise: str | None = setting(
+        None,
+        "on a node of a cluster: HOST:PORT by which clients reach it, if it is not the address it listens on",
+        metavar="HOST:PORT",
     )
     ack: Ack | None = field(
         default=None,
@@ -126,6 +136,8 @@ class FlightSettings(LoginSettings):
             raise ValueError(
                 "invalid ack: expected written or synced, since the answer has offsets, got memory"
             )
+        if self.advertise is not None:
+            parse_address(self.advertise, setting="advertise")
         for name, needs in (("key", "certificate"), ("client_ca", "certificate")):
             if getattr(self, name) is not None and getattr(self, needs) is None:
                 raise ValueError(f"{name} needs {needs}")

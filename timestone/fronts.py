@@ -4,7 +4,8 @@ Fronts are found through the entry point group `timestone.fronts`; the engine kn
 creates a front with the open store and the settings of the front, and starts it on its event loop."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -163,6 +164,61 @@ class Documents(Protocol):
 
     def put_many(self, space: str, items: dict[str, bytes | None]) -> None: ...
     def items(self, space: str) -> dict[str, bytes]: ...
+
+
+class SharedDocuments(Protocol):
+    """Documents of a shard, on all its replicas. For the leader; a put raises NotLeader once it leads no more."""
+
+    clock: SteadyClock
+    """Time that has passed while any node led."""
+
+    @property
+    def path(self) -> Path: ...
+    def get(self, space: str, key: str) -> bytes | None: ...
+    def items(self, space: str, broken: list[str] | None = None) -> dict[str, bytes]: ...
+    def page(
+        self, space: str, after: str, limit: int, text: str = ""
+    ) -> tuple[dict[str, bytes], str | None]: ...
+    def put_many(self, space: str, items: Mapping[str, bytes | None]) -> None: ...
+
+
+class ClusterNode(Protocol):
+    """Node of a cluster, as a front on it sees it. Every method blocks, and may be called by any thread but that of
+    the node's event loop."""
+
+    @property
+    def own_logs(self) -> Collection[str]:
+        """Return the logs that clients neither read nor append to."""
+
+    def places(self, front: str) -> Mapping[str, Any]:
+        """Return, ready for JSON, the addresses of a front on all nodes that run, and who leads and holds each shard:
+        `{"nodes": {id: {"name", "address"}}, "shards": [{"leader", "in_sync", "replicas"}]}`."""
+
+    def documents(self, shard: int) -> SharedDocuments:
+        """Return the documents of fronts in a shard that this node leads, the same ones until it has lost it. Raises
+        NotLeader, UnknownLog, OSError."""
+
+    def make_log(self, name: str, settings: Mapping[str, Any]) -> None:
+        """Make a log in all shards, unless there is one. Raises InvalidName, ValueError, TypeError, TimestoneError."""
+
+    def configure_log(self, name: str, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Change settings of a log, and return all that are set. Raises ValueError, TypeError, TimestoneError."""
+
+
+@runtime_checkable
+class OnEachNode(Protocol):
+    """Front that serves on each node of a cluster, from the replicas there, also while other nodes lead."""
+
+    name: ClassVar[str]
+    node_logs: ClassVar[Mapping[str, Mapping[str, int]]]
+    """Logs of its own in the cluster, with their settings."""
+
+    def join(self, node: ClusterNode) -> None:
+        """Serve on a node; called before `start`."""
+
+    @property
+    def advertised(self) -> str | None:
+        """Return the address by which clients reach it, once it has started; None if it does not listen."""
 
 
 class Door(NamedTuple):

@@ -25,7 +25,7 @@ from timestone.disk.files import Files
 from timestone.disk.lock import is_owned
 from timestone.errors import MissingExtra, TimestoneError
 from timestone.format.names import CATALOG_NAME, LOCK_NAME
-from timestone.fronts import ENTRY_POINT_GROUP, Checking, Front
+from timestone.fronts import ENTRY_POINT_GROUP, Checking, Front, OnEachNode, Replicated
 from timestone.kernel.allocator_tuning import keep_freed_memory
 from timestone.store import Store
 from timestone.upkeep.stored_settings import settings_of_logs
@@ -198,10 +198,11 @@ def _opened(data: Path, engine: StoreConfig, cluster: ClusterSettings, manager: 
 
 
 def _node(store: Store, settings: ClusterSettings, fronts: Sequence[Front]) -> Any:
-    """Return the node of a cluster, which has its front serve while it leads. Raises UsageError, MissingExtra."""
+    """Return the node of a cluster, whose fronts serve, one of them while it leads. Raises UsageError, MissingExtra."""
     try:
         node_module = importlib.import_module("timestone_cluster.node.node")
         host_module = importlib.import_module("timestone_cluster.node.front_host")
+        fronts_module = importlib.import_module("timestone_cluster.node.node_fronts")
         address_module = importlib.import_module("timestone_cluster.etcd.address")
     except ModuleNotFoundError as error:
         raise MissingExtra("a cluster", error.name or "httpx", "cluster") from None
@@ -224,7 +225,9 @@ def _node(store: Store, settings: ClusterSettings, fronts: Sequence[Front]) -> A
     hosts = [
         host_module.FrontHost(front, store.documents, will_grace_s=settings.will_grace_s, failed=failed)
         for front in fronts
+        if isinstance(front, Replicated)
     ]
+    others = [front for front in fronts if isinstance(front, OnEachNode)]
     return node_module.Node(
         store,
         etcd,
@@ -236,6 +239,7 @@ def _node(store: Store, settings: ClusterSettings, fronts: Sequence[Front]) -> A
         advertise=settings.advertise,
         tls=tls,
         host=hosts[0] if hosts else None,
+        fronts=fronts_module.NodeFronts(others, store) if others else None,
         failed=failed,
     )
 

@@ -152,17 +152,21 @@ def cluster_settings(given: Configuration) -> ClusterSettings:
     settings: ClusterSettings = _built(ClusterSettings, "cluster", given)
     if settings.etcd is not None:
         for key in given.sources:
-            if key.split(".")[0] in ("flight", "tier"):
+            if key.split(".")[0] == "tier":
                 raise UsageError(f"{key} cannot be set for a node of a cluster yet")
+            if key.startswith("flight.") and "flight.listen" not in given.sources:
+                raise UsageError(f"{key} needs flight.listen for a node of a cluster")
             if key.startswith("mqtt.") and not {"mqtt.listen", "mqtt.listeners"} & given.sources.keys():
                 raise UsageError(f"{key} needs mqtt.listen or mqtt.listeners for a node of a cluster")
     return settings
 
 
 def replicated_fronts(fronts: Mapping[str, type[Front]], given: Configuration) -> dict[str, type[Front]]:
-    """Return the fronts of a node of a cluster: MQTT, where it is given an address for it."""
-    is_given = bool({"mqtt.listen", "mqtt.listeners"} & given.sources.keys())
-    return {name: front for name, front in fronts.items() if name == "mqtt" and is_given}
+    """Return the fronts of a node of a cluster: those that are given an address."""
+    addresses = {"mqtt": {"mqtt.listen", "mqtt.listeners"}, "flight": {"flight.listen"}}
+    return {
+        name: front for name, front in fronts.items() if addresses.get(name, set()) & given.sources.keys()
+    }
 
 
 def tier_config(given: Configuration) -> TierConfig:

@@ -142,6 +142,8 @@ class NodeValue:
     """Share of the replicas, beside the weights of others."""
     lowest_level: int = 1
     highest_level: int = 1
+    fronts: Mapping[str, str] = field(default_factory=dict)
+    """HOST:PORT of the fronts that serve on each node, by their name."""
 
     def encode(self) -> bytes:
         """Return the value in etcd."""
@@ -153,9 +155,14 @@ class NodeValue:
 
         def made(fields: dict[str, Any]) -> NodeValue:
             zone = fields.get("zone", "")
-            numbers = (_whole(fields.get(name, 1)) for name in ("weight", "lowest_level", "highest_level"))
-            found = cls(_text(fields["name"]), _text(fields["peer"]), zone and _text(zone), *numbers)
-            parse_address(found.peer, setting="peer")
+            weight, lowest, highest = (
+                _whole(fields.get(name, 1)) for name in ("weight", "lowest_level", "highest_level")
+            )
+            fronts = {str(name): _text(one) for name, one in dict(fields.get("fronts", {})).items()}
+            names = _text(fields["name"]), _text(fields["peer"]), zone and _text(zone)
+            found = cls(*names, weight, lowest, highest, fronts)
+            for name, address in {"peer": found.peer, **fronts}.items():
+                parse_address(address, setting=name)
             if not 1 <= found.weight <= MOST_WEIGHT:
                 raise ValueError(f"expected a weight of 1 to {MOST_WEIGHT}, got {found.weight}")
             return found

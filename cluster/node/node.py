@@ -34,11 +34,13 @@ from timestone_cluster.node.front_host import FrontHost
 from timestone_cluster.node.held_shards import HeldShards, log_values
 from timestone_cluster.node.home import Around
 from timestone_cluster.node.links import Item, Link, Listener
+from timestone_cluster.node.node_fronts import NodeFronts
 from timestone_cluster.node.placement import Placement, wanted_leaders
 from timestone_cluster.node.relay import Place
 from timestone_cluster.node.replica_folder import identity
 from timestone_cluster.node.requests import Requests
 from timestone_cluster.node.shard import Shard, now_s
+from timestone_cluster.node.state_log import STATE_LOG
 from timestone_cluster.node.wire import Hello, Message
 from timestone_cluster.shard_record import ShardRecord, node_of
 
@@ -75,15 +77,17 @@ class Node:
         advertise: str | None = None,
         tls: Tls | None = None,
         host: FrontHost | None = None,
+        fronts: NodeFronts | None = None,
         failed: Callable[[Exception], None],
     ) -> None:
         """store: opened with `log_type=ReplicatedLog`. advertise: HOST:PORT by which others reach this node, if it is
-        not what it listens on. host: of the front, if the node has one. failed: called when the process has to end,
-        because its store cannot be relied on."""
+        not what it listens on. host: of the front that serves where this node leads, if it has one. fronts:
+        those that serve in any case. failed: called when the process has to end, because its store cannot be relied
+        on."""
         self._store, self._etcd, self._keys = store, etcd, keys
         self._value = NodeValue(name, "", zone, weight, *LEVELS)
         self._listen, self._advertise, self._tls = listen, advertise, tls
-        self._host, self.failed = host, failed
+        self._host, self._fronts, self.failed = host, fronts, failed
         self.address = ""
         self.id = ""
         self._run = 0
@@ -114,11 +118,13 @@ class Node:
             )
         if self._host is not None:
             await self._host.make_logs(self._etcd, self._keys, self._cluster)
+        if self._fronts is not None:
+            await self._fronts.make_logs(self._etcd, self._keys)
         self.id = identity(self._store.files, self._store.path, self._cluster.id)
-        held = self._held = HeldShards(
-            self._store, self._cluster, self.id, self, has_front=self._host is not None
-        )
-        requests = Requests(self._store, held.shards, held.damaged, self.id, self._host)
+        has_front = self._host is not None or self._fronts is not None
+        held = self._held = HeldShards(self._store, self._cluster, self.id, self, has_front=has_front)
+        own = self._fronts.own_logs if self._fronts is not None else (STATE_LOG,)
+        requests = Requests(self._store, held.shards, held.damaged, self.id, self._host, own)
         listener = self._listener = Listener(self._cluster.id, self._linked, self._received, requests.handle)
         host, _ = self._listen
         port = await listener.start(*self._listen, self._tls.server if self._tls else None)
@@ -128,7 +134,8 @@ class Node:
             context = self._tls.client if self._tls else None
             hello = Hello(self._cluster.id, "")
             self._host.open(Around(division, hello, context, self._front_place, held.shards))
-        self._value = replace(self._value, peer=self.address)
+        fronts = await self._fronts.start(self._registry, self._cluster) if self._fronts is not None else {}
+        self._value = replace(self._value, peer=self.address, fronts=fronts)
         keys = self._keys.node(self.id), self._keys.member(self.id)
         registration = self._registration = Registration(self._etcd, *keys, self._value, self._registered)
         self._placement = Placement(
@@ -157,6 +164,8 @@ class Node:
         """Have the front read its files again. Raises OSError, ValueError."""
         if self._host is not None:
             await self._host.reload()
+        if self._fronts is not None:
+            await self._fronts.reload()
 
     async def stop(self) -> None:
         """Hand over what this node leads, for five seconds at most; then leave."""
@@ -166,6 +175,8 @@ class Node:
                     await asyncio.sleep(TICK_S / 2)
         if self._host is not None:
             await self._host.stop()
+        if self._fronts is not None:
+            await self._fronts.stop()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

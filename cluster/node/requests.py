@@ -2,7 +2,7 @@
 arrived at another node."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from timestone.commit.submission import Submission
 from timestone.config import Ack
@@ -44,11 +44,14 @@ class Requests:
         damaged: Callable[[], frozenset[str]],
         node: str,
         host: FrontHost | None,
+        own_logs: Collection[str] = (STATE_LOG,),
     ) -> None:
-        """damaged: returns the folders of damaged logs. host: of the front, if the node has one."""
+        """damaged: returns the folders of damaged logs. host: of the front, if the node has one. own_logs: to which no
+        client appends."""
+        self._own_logs = own_logs
         self._store, self._shards, self._damaged = store, shards, damaged
         self._node, self._host = node, host
-        self.forwards = Forwards(shards, frozenset({STATE_LOG}))
+        self.forwards = Forwards(shards, frozenset(own_logs))
 
     def handle(self, writer: asyncio.StreamWriter, number: int, message: Message) -> bool:
         """Answer a request for a shard. Return whether the connection is a front's from now on."""
@@ -105,8 +108,8 @@ class Requests:
         log = shard.log(log_folder(check_log_name(message.log), number)) if shard is not None else None
         if shard is None or log is None:
             raise NotLeader(f"this node has no replica of {message.log} in shard {number}")
-        if message.log == STATE_LOG:
-            raise InvalidName(f"log {STATE_LOG} is the server's own")
+        if message.log in self._own_logs:
+            raise InvalidName(f"log {message.log} is the server's own")
         log.check_leads()  # before it takes new topics, which only a leader numbers
         if not message.payloads or len(message.topics) not in (0, len(message.payloads)):
             raise ValueError("invalid append: expected records, and no topics or one for each")

@@ -9,7 +9,8 @@ leads no more, from which on nothing is written."""
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Protocol
 
 import msgspec
@@ -60,10 +61,18 @@ class StateLog:
     """Documents of a front on the replica that leads. Thread-safe."""
 
     def __init__(
-        self, log: ReplicatedLog, local: LocalDocuments, *, snapshot_bytes: int = _SNAPSHOT_BYTES
+        self,
+        log: ReplicatedLog,
+        local: LocalDocuments,
+        *,
+        snapshot_bytes: int = _SNAPSHOT_BYTES,
+        is_patient: bool = True,
     ) -> None:
-        """local: for the spaces that concern one node, such as what its retention keeps."""
-        self._log, self._local = log, local
+        """local: for the spaces that concern one node, such as what its retention keeps. is_patient: a write that the
+        disk refuses is repeated until it is taken; else the caller gets the error."""
+        self._log, self._local, self._is_patient = log, local, is_patient
+        self.term = log.term
+        """In which alone it may be used: another leader may have written since."""
         self._snapshot_least_bytes = snapshot_bytes
         self._spaces: dict[str, dict[str, bytes]] = {}
         self._size_bytes = self._written_bytes = 0
@@ -112,18 +121,34 @@ class StateLog:
                 self._log.folder, f"the state at offset {offset} cannot be read: {error}"
             ) from None
 
-    def items(self, space: str) -> dict[str, bytes]:
+    @property
+    def path(self) -> Path:
+        """Return where the documents are, for messages."""
+        return self._log.folder
+
+    def get(self, space: str, key: str) -> bytes | None:
+        """Return a document; None without one."""
+        with self._lock:
+            return self._spaces.get(space, {}).get(key)
+
+    def items(self, space: str, broken: list[str] | None = None) -> dict[str, bytes]:
         """Return all documents of a space by key."""
         if space == named_readers.SPACE:
             return self._local.items(space)
         with self._lock:
             return dict(self._spaces.get(space, {}))
 
-    def put_many(self, space: str, items: dict[str, bytes | None]) -> None:
+    def page(self, space: str, after: str, limit: int, text: str = "") -> tuple[dict[str, bytes], str | None]:
+        """See `Catalog.page`."""
+        found = sorted(item for item in self.items(space).items() if item[0] > after and text in item[0])
+        page = dict(found[:limit])
+        return page, (found[limit - 1][0] if len(found) > limit else None)
+
+    def put_many(self, space: str, items: Mapping[str, bytes | None]) -> None:
         """Store documents by key; None deletes. All or none, on all in-sync replicas on return: waits for as long as
         that takes. Raises NotLeader once this replica leads no more: the outcome is unknown then."""
         if space == named_readers.SPACE:
-            self._local.put_many(space, items)
+            self._local.put_many(space, dict(items))
             return
         with self._lock:
             self._write(self._records(space, items, 0))
@@ -149,9 +174,7 @@ class StateLog:
         self._written_bytes = 0
         self._log.expire(first)
 
-    def _records(
-        self, space: str, items: dict[str, bytes | None] | dict[str, bytes], flags: int
-    ) -> list[StateRecord]:
+    def _records(self, space: str, items: Mapping[str, bytes | None], flags: int) -> list[StateRecord]:
         pieces = list(_pieces(items))
         now_us, last = self.clock.now_us(), len(pieces) - 1
         return [
@@ -179,8 +202,10 @@ class StateLog:
         pause_s = _PAUSE_S[0]
         while not self._closed.is_set():
             try:
-                return self._log.submit(WriteBatch(payloads), ack=Ack.SYNCED).wait().start
+                return self._log.submit(WriteBatch(payloads), ack=Ack.SYNCED, term=self.term).wait().start
             except (TimestoneError, OSError) as error:
+                if not self._is_patient:
+                    raise
                 # A hand-over that did not take place, a full disk: nothing may pass for durable that is not.
                 if not self._closed.wait(pause_s) and not isinstance(error, NotLeader):
                     _LOGGER.error("state of the front waits: %s", error)
@@ -202,7 +227,7 @@ class StateLog:
                     self._size_bytes += len(key) + len(document)
 
 
-def _pieces(items: dict[str, bytes | None] | dict[str, bytes]) -> Iterator[dict[str, bytes | None]]:
+def _pieces(items: Mapping[str, bytes | None]) -> Iterator[dict[str, bytes | None]]:
     """Yield the items in portions of a record each; one empty portion for none."""
     piece: dict[str, bytes | None] = {}
     size_bytes = 0

@@ -7,6 +7,7 @@ each segment has records of one generation."""
 import heapq
 import itertools
 import logging
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
 
@@ -80,8 +81,10 @@ class ReplicatedLog(Log):
         self._numbers = itertools.count()
         self.is_held = False
         """Whether new appends are refused, while those that wait are committed: before another replica leads."""
-        self._term = 0
+        self.term = 0
         """Rises whenever this replica begins to lead."""
+        self._term_lock = threading.RLock()
+        """Held to submit, and to begin a term: an append of one term is never written in another."""
 
     @property
     def written_offset(self) -> int:
@@ -157,15 +160,28 @@ class ReplicatedLog(Log):
         ack: Ack | str,
         done: Callable[[Submission], None] | None = None,
         woken: list[Woken] | None = None,
+        term: int | None = None,
     ) -> Submission:
         """Queue a write batch; see `Log.submit`. Resolved once it is committed, at any level; readers are woken then,
-        and `woken` gets none. Raises NotLeader, at once or as the outcome."""
-        self.check_leads()
-        submission, term = Submission(write_batch, Ack(ack), done), self._term
-        super().submit(
-            write_batch, ack=Ack.SYNCED, done=lambda durable: self._flushed(submission, durable, term)
-        )
+        and `woken` gets none. term: in which alone it may be written, since it rests on what was read in it. Raises
+        NotLeader, at once or as the outcome."""
+        submission = Submission(write_batch, Ack(ack), done)
+        with self._term_lock:
+            self.check_leads()
+            now = self.term
+            if term not in (None, now):
+                raise NotLeader(f"this replica of {self.folder.name} has not led all the time")
+            super().submit(
+                write_batch, ack=Ack.SYNCED, done=lambda durable: self._flushed(submission, durable, now)
+            )
         return submission
+
+    def appender(self) -> Callable[[WriteBatch], range]:
+        """Return what appends batches and returns their offsets once they are committed, as long as this replica leads
+        without a break: what was read of the log stays true until then. Raises NotLeader."""
+        self.check_leads()
+        term = self.term
+        return lambda write_batch: self.submit(write_batch, ack=Ack.SYNCED, term=term).wait()
 
     def _append(self, write_batch: WriteBatch, ack: Ack | str | None) -> int:
         return self.submit(write_batch, ack=self._store.config.ack if ack is None else ack).wait().start
@@ -178,7 +194,7 @@ class ReplicatedLog(Log):
         with self.wakeups.lock:
             # Of an earlier term, its records may have been cut, and others may be at their offsets.
             leads, is_shown = (
-                self._replica_end.leads and term == self._term,
+                self._replica_end.leads and term == self.term,
                 durable.offsets.stop <= self._end_offset,
             )
             if leads and not is_shown:
@@ -193,11 +209,11 @@ class ReplicatedLog(Log):
 
     def lead(self, generation: int) -> None:
         """Take appends of clients from now on, in new segments of a generation."""
-        with self._end.lock:
+        with self._term_lock, self._end.lock:
             # Of an earlier term: others may have their topic ids by now.
             self._commit.refuse_queued(self._unknown())
             self._begin(generation)
-            self._term += 1  # first, or a flush of the earlier term would pass for one of this
+            self.term += 1  # first, or a flush of the earlier term would pass for one of this
             self._replica_end.leads, self.is_held = True, False
 
     def follow(self) -> None:
@@ -366,6 +382,20 @@ class ReplicatedLog(Log):
             growing.count = end_offset - growing.base_offset
             self.extent = end_offset, names
         self.on_written()
+
+    def unbroken(self) -> list[tuple[int, int]]:
+        """Return the runs of offsets [base, end) within which each batch that begins is whole: the records of a
+        generation. A write that was cut because its leader was lost is the last one of its run."""
+        runs: list[tuple[int, int]] = []
+        epochs: list[int] = []
+        for segment in self.segment_list.segments:
+            epoch = (segment.epoch or 0) >> _GENERATION_SHIFT
+            if epochs[-1:] == [epoch] and runs[-1][1] == segment.base_offset:
+                runs[-1] = runs[-1][0], segment.end_offset
+            else:
+                runs.append((segment.base_offset, segment.end_offset))
+                epochs.append(epoch)
+        return runs
 
     @property
     def last_generation(self) -> int:

@@ -10,7 +10,7 @@ one that is posted twice is appended once."""
 import hashlib
 import json
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -111,19 +111,28 @@ class Frame:
             decode_headers(self.data[start : start + int(self.header_lengths[number])])
 
 
-def read_frames(files: Files, path: Path) -> Iterator[Frame]:
+def read_frames(files: Files, path: Path) -> Generator[Frame, None, None]:
     """Yield the frames of a part. Raises CorruptLog, UnsupportedFormat, OSError."""
     fd = files.open(path)
     try:
-        size, position = files.size(fd), 0
-        while position < size:
-            head = files.pread(fd, _HEAD.size + 4, position)
-            body_bytes = _body_bytes(path, head, size - position)
-            body = files.pread(fd, body_bytes, position + len(head))
-            yield _decode(path, head, body)
-            position += len(head) + body_bytes
+        yield from _frames(path, files.size(fd), lambda size, position: files.pread(fd, size, position))
     finally:
         files.close(fd)
+
+
+def frames_of(path: Path, part: bytes) -> Generator[Frame, None, None]:
+    """Yield the frames of a part that was read. path: for messages. Raises CorruptLog, UnsupportedFormat."""
+    yield from _frames(path, len(part), lambda size, position: part[position : position + size])
+
+
+def _frames(path: Path, size: int, read: Callable[[int, int], bytes]) -> Generator[Frame, None, None]:
+    position = 0
+    while position < size:
+        head = read(_HEAD.size + 4, position)
+        body_bytes = _body_bytes(path, head, size - position)
+        body = read(body_bytes, position + len(head))
+        yield _decode(path, head, body)
+        position += len(head) + body_bytes
 
 
 def _body_bytes(path: Path, head: bytes, room: int) -> int:

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -34,7 +35,7 @@ def leading(path: Path, generation: int = 1) -> Iterator[tuple[Store, Replicated
         log.follow()
 
 
-def read(store: Store, log: ReplicatedLog, **settings: int) -> StateLog:
+def read(store: Store, log: ReplicatedLog, **settings: Any) -> StateLog:
     state = StateLog(log, store.documents, **settings)
     state.read()
     return state

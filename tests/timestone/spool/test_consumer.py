@@ -17,7 +17,8 @@ from tests.support.faulty_files import FaultyFiles, kill_process
 from tests.support.postings import LOG, frame, staged
 from tests.support.seeds import rounds, run_seed, told_on_failure
 from timestone.errors import InvalidName
-from timestone.spool.consumer import LEFT_OVER_S, POSTED_SUFFIX, SPACE
+from timestone.format.names import INBOX_SPACE as SPACE
+from timestone.spool.consumer import LEFT_OVER_S, POSTED_SUFFIX
 from timestone.spool.format import PostingId
 from timestone.spool.producer import SpoolProducer
 

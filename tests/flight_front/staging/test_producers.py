@@ -13,7 +13,7 @@ import pyarrow.flight as fl
 import pytest
 
 import timestone
-from flight_front.producers import SPACE
+from flight_front.staging.producers import SPACE
 from tests.support.faulty_files import FaultyFiles
 from tests.support.flight_server import FlightProcess, RunningFlight, batch, command, options, put, serving
 from tests.support.postings import frame

@@ -1,20 +1,22 @@
 """Producers: which are known, how many a user may have, and when one is forgotten.
 
-The engine keeps the last number of a producer, an entry for each log (`timestone.spool.consumer`). A document beside it
+The engine keeps the last number of a producer, an entry for each log (`spool.append_once`). A document beside it
 has when the producer was last used, over all logs. One that was silent for too long is forgotten with all its numbers;
 after that only a first batch is taken from it, or the action `begin`, because a retry would be appended twice."""
 
 import json
 import logging
 import threading
+from collections.abc import Mapping
+from typing import Protocol
 
 from flight_front.calls import Call
 from flight_front.errors import CallRefused, Code
 from flight_front.settings import FlightSettings
 from timestone.disk.json_document import integer, json_object
+from timestone.disk.steady_clock import SteadyClock
 from timestone.format.names import INBOX_SPACE
 from timestone.spool.format import PostingId
-from timestone.store import Store
 
 SPACE = "flight.producers"
 """Namespace in the catalogue; a key is `<owner>/<producer>`, a value `{"seen_us": …}` by the clock of the store."""
@@ -23,11 +25,22 @@ _NOTED_PARTS = 24
 _LOGGER = logging.getLogger("timestone.flight")
 
 
-class Producers:
-    """Producers of all users of a store. Blocks; any thread."""
+class ProducerDocuments(Protocol):
+    """Durable documents: the catalogue of a store, or those of a shard."""
 
-    def __init__(self, store: Store, settings: FlightSettings) -> None:
-        self._store = store
+    def get(self, space: str, key: str) -> bytes | None: ...
+    def items(self, space: str, broken: list[str] | None = None) -> dict[str, bytes]: ...
+    def page(
+        self, space: str, after: str, limit: int, text: str = ""
+    ) -> tuple[dict[str, bytes], str | None]: ...
+    def put_many(self, space: str, items: Mapping[str, bytes | None]) -> None: ...
+
+
+class Producers:
+    """Producers of all users of a store, or of a shard. Blocks; any thread."""
+
+    def __init__(self, documents: ProducerDocuments, clock: SteadyClock, settings: FlightSettings) -> None:
+        self._documents, self._clock = documents, clock
         self._settings = settings
         self._expiry_us = settings.producer_expiry_ms * 1000
         self._lock = threading.Lock()
@@ -41,7 +54,7 @@ class Producers:
     def use(self, call: Call, posting: PostingId, *, begins: bool = False) -> None:
         """Let a producer append a batch, and note that it is used. begins: it may be new, with any number. Raises
         CallRefused for one that is not known, and for one too many; OSError, CorruptLog."""
-        key, now_us = _key(call, posting), self._store.steady_clock.now_us()
+        key, now_us = _key(call, posting), self._clock.now_us()
         with self._lock:
             seen_us = self._loaded()
             if now_us - seen_us.get(key, now_us) > self._expiry_us:
@@ -53,13 +66,13 @@ class Producers:
             elif now_us - seen_us[key] < self._expiry_us // _NOTED_PARTS:
                 return
             document = json.dumps({"seen_us": now_us}).encode()
-            self._store.documents.put_many(SPACE, {key: document})
+            self._documents.put_many(SPACE, {key: document})
             seen_us[key] = now_us
 
     def discard(self, call: Call, posting: PostingId) -> None:
         """Forget the numbers of a producer in one log, and the producer unless it has some in another log."""
         with self._lock:
-            documents = self._store.documents
+            documents = self._documents
             documents.put_many(INBOX_SPACE, {posting.key: None})
             if not documents.page(INBOX_SPACE, "", 1, f"/{posting.producer}")[0]:
                 documents.put_many(SPACE, {_key(call, posting): None})
@@ -67,7 +80,7 @@ class Producers:
 
     def _has_numbers(self, posting: PostingId) -> bool:
         """Return whether the log has numbers of a producer that an earlier version did not note."""
-        return self._store.documents.get(INBOX_SPACE, posting.key) is not None
+        return self._documents.get(INBOX_SPACE, posting.key) is not None
 
     def _unknown(self, posting: PostingId) -> str:
         return (
@@ -89,7 +102,7 @@ class Producers:
 
     def _forget_expired(self, now_us: int) -> None:
         """Remove producers that were silent for too long, with their numbers."""
-        seen_us, documents = self._loaded(), self._store.documents
+        seen_us, documents = self._loaded(), self._documents
         expired = [key for key, at_us in seen_us.items() if now_us - at_us > self._expiry_us]
         if not expired:
             return
@@ -106,7 +119,7 @@ class Producers:
         """Return when each was last used; the lock is held."""
         if self._seen_us is None:
             broken: list[str] = []
-            found = self._store.documents.items(SPACE, broken)
+            found = self._documents.items(SPACE, broken)
             self._seen_us = {}
             for key, value in found.items():
                 try:

@@ -1,0 +1,157 @@
+"""Arrow Flight on three nodes and a real etcd: any node reads and follows, the leader appends, once for each number."""
+
+import json
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.flight as fl
+import pytest
+
+from tests.cluster.flight_cluster import LIMIT_S, LOG, REFUSED, FlightCluster, act, flight_cluster
+from tests.support.flight_server import batch, command, options, put, ticket, values_of
+from tests.support.postings import frame
+from tests.support.waiting import wait_for
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+def read_at(cluster: FlightCluster, number: int, end: int, partition: int = 0) -> list[bytes | None]:
+    """Return the values of a node, which may have them a moment later than the leader."""
+    values = {"log": LOG, "partition": partition, "from": 0, "to": end}
+    ends_s = time.monotonic() + LIMIT_S
+    while True:
+        try:
+            with cluster.connect(cluster.nodes[number]) as client:
+                return values_of(client.do_get(ticket(**values), options()).read_all())
+        except fl.FlightUnavailableError:
+            if time.monotonic() > ends_s:
+                raise
+            time.sleep(0.05)
+
+
+def append_once(cluster: FlightCluster, number: int, values: list[bytes | None]) -> dict[str, Any]:
+    """Append a batch of a producer through whichever node leads, and return the answer."""
+
+    def ask(client: Any) -> dict[str, Any]:
+        answers = put(
+            client, command(log=LOG, producer="meter"), batch(values), metadata=[{"number": number}]
+        )
+        if not answers:  # pyarrow's word for a server that is lost
+            raise fl.FlightUnavailableError("no answer")
+        found: dict[str, Any] = answers[0]
+        return found
+
+    return cluster.at_leader(ask)
+
+
+def test_any_node_reads_and_follows_and_the_leader_appends(tmp_path: Path) -> None:
+    with flight_cluster(tmp_path) as cluster:
+        leader = cluster.leader()
+        with cluster.connect(leader) as client:
+            [answer] = put(client, command(log=LOG), batch([b"a", b"b"], topic=pa.array(["x", "y"])))
+            assert (answer["first"], answer["end"]) == (0, 2)
+            [info] = client.list_flights(b"", options())
+            facts = json.loads(info.app_metadata)
+            assert (facts["log"], facts["synced"], facts["end"]) == (LOG, 2, 2)
+            for own in ("flight-parts", "fronts-state"):
+                with pytest.raises(REFUSED, match="there is no such log"):
+                    client.do_get(ticket(log=own), options()).read_all()
+        for number in range(3):
+            assert read_at(cluster, number, 2) == [b"a", b"b"]
+        follower = cluster.others(leader)[0]
+        with cluster.connect(follower) as client:
+            address = cluster.addresses[cluster.nodes.index(leader)]
+            with pytest.raises(REFUSED, match=f"does not lead; append at {address}, which leads it"):
+                put(client, command(log=LOG), batch([b"c"]))
+            with pytest.raises(REFUSED, match=f"append at {address}"):
+                act(client, "post", log=LOG, producer="p", number=0, parts=[])
+            for kind, values in (("delete-log", {}), ("commit", {"reader": "r", "offset": 1}), ("lags", {})):
+                with pytest.raises(REFUSED, match=f"{kind} is not served for the logs of a cluster yet"):
+                    act(client, kind, log=LOG, **values)
+            found: list[bytes | None] = []
+
+            def follow() -> None:
+                try:
+                    for chunk in client.do_get(ticket(log=LOG, follow=True), options()):
+                        found.extend(chunk.data.column("value").to_pylist())
+                except REFUSED:
+                    pass  # the node stops
+
+            thread = threading.Thread(target=follow)
+            thread.start()
+            cluster.at_leader(lambda other: put(other, command(log=LOG), batch([b"c"])))
+            wait_for(lambda: found == [b"a", b"b", b"c"])
+            made = act(client, "create-log", log="other", settings={"retention_ms": 1000})
+            assert (made["start"], made["end"]) == (0, 0)
+            assert act(client, "configure", log="other", settings={"retention_bytes": 5})["settings"] == {
+                "retention_bytes": 5, "retention_ms": 1000,
+            }  # fmt: skip
+            follower.stop()
+            thread.join(LIMIT_S)
+
+
+def test_producer_appends_each_number_once_when_leaders_are_killed(tmp_path: Path) -> None:
+    with flight_cluster(tmp_path) as cluster:
+        acknowledged: dict[int, bool] = {}
+        killed = threading.Event()
+
+        def kill() -> None:
+            for _ in range(3):
+                time.sleep(1.5)
+                leader = cluster.leader(in_sync=3)
+                leader.kill()
+                cluster.leader(other_than=leader)
+                leader.start()
+            killed.set()
+
+        thread = threading.Thread(target=kill)
+        thread.start()
+        number = 0
+        while not killed.is_set() or number < 100:
+            values: list[bytes | None] = [b"%d.%d" % (number, one) for one in range(50)]
+            acknowledged[number] = "duplicate" in append_once(cluster, number, values)
+            number += 1
+        thread.join(LIMIT_S)
+        assert killed.is_set()
+        assert "duplicate" in append_once(cluster, number - 1, [b"not this"])
+        expected = [b"%d.%d" % (one, each) for one in range(number) for each in range(50)]
+        cluster.leader(in_sync=3)
+        for node in range(3):
+            found = read_at(cluster, node, len(expected))
+            assert found == expected
+
+
+def test_parts_are_posted_once_by_the_next_leader_when_the_one_that_took_them_is_killed(
+    tmp_path: Path,
+) -> None:
+    with flight_cluster(tmp_path, shards=2) as cluster:
+        where = {"log": LOG, "partition": 1}
+
+        def stage(client: Any) -> list[str]:
+            parts = [frame([b"%d" % number * 700_000, b"%d" % number]).encode() for number in range(3)]
+            batches = [pa.record_batch([pa.array([part], pa.binary())], names=["part"]) for part in parts]
+            answers = put(client, command(**where, stage="g"), *batches)
+            return [answer["part"] for answer in answers]
+
+        names = cluster.at_leader(stage, shard=1)
+        assert len(names) == 3
+        leader = cluster.leader(1, in_sync=3)
+        leader.kill()
+        order = {**where, "producer": "job", "number": 7, "parts": names, "begin": True}
+        for _ in range(2):
+            assert cluster.at_leader(lambda client: act(client, "post", **order), shard=1) == {"posted": 7}
+        expected = [value for number in b"012" for value in (bytes([number]) * 700_000, bytes([number]))]
+        node = cluster.nodes.index(cluster.leader(1))
+        assert read_at(cluster, node, 6, partition=1) == expected
+        wrong = {**order, "number": 8, "parts": [f"other/{names[0].partition('/')[2]}"]}
+        with cluster.connect(cluster.leader(1)) as client:
+            with pytest.raises(REFUSED, match="a part of the posting is missing"):
+                act(client, "post", **wrong)
+            act(client, "discard", **where, group="g", producer="job")
+            with pytest.raises(REFUSED, match="the producer is not known"):
+                act(client, "post", **{**order, "number": 9, "begin": False})
+        leader.start()
+        cluster.leader(1, in_sync=3)

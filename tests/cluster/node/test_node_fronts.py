@@ -1,0 +1,38 @@
+"""What fronts on each node ask of it. With real nodes and etcd: test_flight."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.workload import crash_config
+from timestone.errors import NotLeader, UnknownLog
+from timestone.replication.replicated_log import ReplicatedLog
+from timestone.store import Store
+from timestone_cluster.node.node_fronts import DOCUMENTS_LOG, NodeFronts
+
+
+def test_documents_of_a_shard_are_read_again_when_another_replica_has_led(tmp_path: Path) -> None:
+    with Store(tmp_path, crash_config(), log_type=ReplicatedLog) as store:
+        fronts = NodeFronts([], store)
+        with pytest.raises(UnknownLog):
+            fronts.documents(1)
+        log = store.log(DOCUMENTS_LOG, 1)
+        assert isinstance(log, ReplicatedLog)
+        log.on_written = lambda: log.show(min(log.extent[0], log.synced_offset))
+        with pytest.raises(NotLeader):
+            fronts.documents(1)
+        log.lead(1)
+        first = fronts.documents(1)
+        first.put_many("a", {"one": b"1", "two": b"2"})
+        assert fronts.documents(1) is first
+        assert (first.get("a", "one"), first.get("a", "three")) == (b"1", None)
+        assert first.page("a", "", 1) == ({"one": b"1"}, "one")
+        assert first.page("a", "one", 5, "w") == ({"two": b"2"}, None)
+        log.follow()
+        log.lead(3)
+        second = fronts.documents(1)
+        assert second is not first
+        assert second.items("a") == {"one": b"1", "two": b"2"}
+        with pytest.raises(NotLeader, match="has not led all the time"):
+            first.put_many("a", {"one": b"stale"})
+        log.follow()
