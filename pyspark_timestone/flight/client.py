@@ -8,19 +8,17 @@ import pyarrow as pa
 import pyarrow.flight as fl
 
 from pyspark_timestone.errors import DataLoss, SparkSourceError
+from pyspark_timestone.flight.connection import FAILED, Headers, connection
 from pyspark_timestone.options.flight_server import FlightServer
 
 _CALL_S = 60.0
 """Timeout of a call. One that reads records has none: gRPC notices a connection that is gone."""
 _RETRIES = 8
 """Tries of a server that is away, in about 30 s: a restart takes seconds, and a range gives the same records."""
-_CUT_LOGIN = "Could not finish writing before closing"
-"""What pyarrow says when the server goes away during a login; of a type of its own, which says nothing."""
 _AWAY = (fl.FlightUnavailableError, fl.FlightCancelledError)
 """What a server that is stopped ends calls with: CANCELLED those that it had not begun."""
 _CERTIFICATE = "certificate verify failed"
 """What gRPC says, among more, of a certificate that no given authority has signed; as of a server that is away."""
-_FAILED = (fl.FlightError, pa.ArrowException, OSError)
 T = TypeVar("T")
 
 
@@ -31,10 +29,13 @@ class ServerUnavailable(SparkSourceError):
 class FlightClient:
     """Connection to a server, made when it is first needed. Used by one thread."""
 
-    def __init__(self, server: FlightServer) -> None:
-        self._server = server
+    def __init__(self, server: FlightServer, where: Callable[[], str] | None = None) -> None:
+        """where: returns the node to ask, for each new connection; for a cluster."""
+        self._server, self._address = server, server.address
+        self._where = where or (lambda: server.address)
+        self._is_away = _AWAY if where is None else (*_AWAY, fl.FlightTimedOutError)
         self._client: Any = None
-        self._headers: list[tuple[bytes, bytes]] = []
+        self._headers: Headers = []
 
     def __enter__(self) -> Self:
         return self
@@ -56,7 +57,7 @@ class FlightClient:
             try:
                 client = self._connected()
                 return ask(client, fl.FlightCallOptions(timeout_s, headers=self._headers))
-            except _FAILED as error:
+            except FAILED as error:
                 failures += 1
                 self._pause(error, failures)
 
@@ -71,25 +72,15 @@ class FlightClient:
                     yield chunk.data
                     failures = 0
                 return
-            except _FAILED as error:
+            except FAILED as error:
                 failures += 1
                 self._pause(error, failures)
 
     def _connected(self) -> Any:
-        if self._client is not None:
-            return self._client
-        server = self._server
-        scheme = "grpc" if server.authority is None else "grpc+tls"
-        extra = {} if server.authority is None else {"tls_root_certs": server.authority}
-        client = fl.connect(f"{scheme}://{server.address}", **extra)
-        try:
-            if server.user is not None:
-                self._headers = [_login(client, server.user, server.password or "")]
-        except BaseException:
-            client.close()
-            raise
-        self._client = client
-        return client
+        if self._client is None:
+            self._address = self._where()
+            self._client, self._headers = connection(self._server, self._address)
+        return self._client
 
     def _pause(self, error: Exception, failures: int) -> None:
         """Wait before the next try. Raises ServerUnavailable or DataLoss when another one is of no use."""
@@ -97,22 +88,9 @@ class FlightClient:
         text = str(error).partition(". gRPC client debug context")[0]
         if _CERTIFICATE in text.lower().replace("_", " "):
             raise ServerUnavailable(
-                f"Flight server {self._server.address}: flightCaFile has not signed its certificate: {text}"
+                f"Flight server {self._address}: flightCaFile has not signed its certificate: {text}"
             ) from None
-        if not isinstance(error, _AWAY) or failures > _RETRIES:
+        if not isinstance(error, self._is_away) or failures > _RETRIES:
             kind = DataLoss if "out of range" in text or "continue at" in text else ServerUnavailable
-            raise kind(f"Flight server {self._server.address}: {text}") from None
+            raise kind(f"Flight server {self._address}: {text}") from None
         sleep(min(0.2 * 2**failures, 5.0))
-
-
-def _login(client: Any, user: str, password: str) -> tuple[bytes, bytes]:
-    """Return the header of the calls of a user."""
-    try:
-        name, token = client.authenticate_basic_token(user, password)
-    except _FAILED as error:
-        if _CUT_LOGIN in str(error):
-            raise fl.FlightUnavailableError(str(error)) from None
-        raise
-    if not name:  # the server went away after it had taken the login
-        raise fl.FlightUnavailableError("the server ended during the login")
-    return name, token

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.flight as fl
 
 from pyspark_timestone.flight.client import FlightClient
+from pyspark_timestone.flight.places import Places
 from pyspark_timestone.flight.remote_store import RemoteStore, act
 from pyspark_timestone.offsets import LogPartition
 from pyspark_timestone.options.flight_server import FlightServer
@@ -57,12 +58,13 @@ class RemotePart:
 
 
 class RemoteSpool:
-    """Parts and postings at one server."""
+    """Parts and postings at one server, or at the nodes of a cluster that lead."""
 
     open_parts_most = 16
 
     def __init__(self, server: FlightServer) -> None:
         self._server = server
+        self._places = Places(server) if server.nodes else None
         self._logs: set[LogPartition] = set()
         """Logs that this object has staged parts for or posted to."""
         self._done: dict[LogPartition, str] = {}
@@ -78,7 +80,7 @@ class RemoteSpool:
     def new_part(self, group: str, log: LogPartition) -> Iterator[RemotePart]:
         """Open a part for the block to add frames to; they are durable at the server behind the block. Raises
         ServerUnavailable, also for an unknown log."""
-        with FlightClient(self._server) as client:
+        with self._client(log) as client:
             part = RemotePart(client, group, log)
             yield part
             part.send()
@@ -89,7 +91,7 @@ class RemoteSpool:
         log = LogPartition(posting.log, posting.partition)
         values = {**_of(log), "producer": posting.producer, "number": posting.number, "parts": posting.parts}
         values["begin"] = begins
-        with FlightClient(self._server) as client:
+        with self._client(log) as client:
             act(client, "post", {**values, "wait_s": int(timeout_s)}, timeout_s=timeout_s + _MARGIN_S)
         self._logs.add(log)
         if not posting.remembered:
@@ -100,17 +102,23 @@ class RemoteSpool:
         by_log: dict[LogPartition, list[str]] = {}
         for log, name in parts:
             by_log.setdefault(log, []).append(name)
-        with FlightClient(self._server) as client:
-            for log, names in by_log.items():
+        for log, names in by_log.items():
+            with self._client(log) as client:
                 act(client, "discard", {**_of(log), "parts": names})
+            self._logs.add(log)
 
     def discard_group(self, group: str) -> None:
         """Remove a group, and what the server keeps about producers that will not post again: until then a posting
         whose answer was lost could be repeated."""
-        with FlightClient(self._server) as client:
-            for log in self._logs:
-                done = {"producer": self._done[log]} if log in self._done else {}
+        for log in self._logs:
+            done = {"producer": self._done[log]} if log in self._done else {}
+            with self._client(log) as client:
                 act(client, "discard", {**_of(log), "group": group, **done})
+
+    def _client(self, log: LogPartition) -> FlightClient:
+        """Return a client of the server, or of the node that leads a partition."""
+        places = self._places
+        return FlightClient(self._server, None if places is None else lambda: places.leader(log.partition))
 
 
 _MARGIN_S = 10.0

@@ -1,5 +1,5 @@
-"""Logs of a server, as a view of a store shows those of a folder: extents, segments by the endpoints of the server, and
-the records of a range of offsets."""
+"""Logs of a server or of a cluster, as a view of a store shows those of a folder: extents, segments by the endpoints of
+the server, and the records of a range of offsets."""
 
 import json
 import re
@@ -11,6 +11,8 @@ import pyarrow.flight as fl
 
 from pyspark_timestone.errors import DataLoss
 from pyspark_timestone.flight.client import FlightClient
+from pyspark_timestone.flight.connection import connection
+from pyspark_timestone.flight.places import Places
 from pyspark_timestone.offsets import LogPartition, OffsetRange
 from pyspark_timestone.options.flight_server import FlightServer
 from timestone import Pin, ReaderId
@@ -19,20 +21,25 @@ from timestone.format.names import log_folder
 
 _CONTINUE = re.compile(r"continue at ([0-9]+)")
 """Where the server says to read on behind damaged records."""
+_LIST_S = 20.0
 
 
 class RemoteStore:
     """Store of a server, as of the first call."""
 
     def __init__(self, server: FlightServer) -> None:
-        self._client = FlightClient(server)
+        self._server = server
+        self._places = Places(server) if server.nodes else None
+        self._clients: list[FlightClient] = []
+        self._client = self._made_client()
         self._logs: Mapping[LogPartition, RemoteLog] | None = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._client.close()
+        for client in self._clients:
+            client.close()
 
     def log_names(self, *, server: bool = False) -> list[tuple[str, int]]:
         """Return the logs that the user may read, sorted. The server does not list those about itself."""
@@ -62,10 +69,46 @@ class RemoteStore:
 
     def _known(self) -> Mapping[LogPartition, "RemoteLog"]:
         if self._logs is None:
-            infos = self._client.call(lambda client, login: list(client.list_flights(options=login)))
-            found = [RemoteLog(self._client, json.loads(info.app_metadata)) for info in infos]
+            if self._places is None:
+                listed = self._client.call(lambda client, login: _listed(client, login))
+                found = [RemoteLog(self._client, self._client, facts) for facts in listed]
+            else:
+                found = [self._replicated(self._places, facts) for facts in self._client.call(self._led)]
             self._logs = {log.key: log for log in found}
         return self._logs
+
+    def _led(self, _client: Any, _login: Any) -> list[Mapping[str, Any]]:
+        """Return what the leaders list about their partitions: they alone know of all that was ever shown."""
+        assert self._places is not None
+        leaders = self._places.leaders()
+        found = []
+        for address in sorted(set(leaders.values())):
+            there, headers = connection(self._server, address)
+            try:
+                listed = _listed(there, fl.FlightCallOptions(_LIST_S, headers=headers))
+            finally:
+                there.close()
+            own = [facts for facts in listed if leaders.get(facts["partition"]) == address]
+            if not all(facts["leads"] for facts in own):
+                raise fl.FlightUnavailableError(f"{address} does not lead yet, or no more")
+            found += own
+        return found
+
+    def _replicated(self, places: Places, facts: Mapping[str, Any]) -> "RemoteLog":
+        partition = facts["partition"]
+        planning = self._made_client(lambda: places.leader(partition))
+        return RemoteLog(planning, self._made_client(lambda: places.replica(partition)), facts)
+
+    def _made_client(self, where: Callable[[], str] | None = None) -> FlightClient:
+        if where is None and self._places is not None:
+            where = self._places.any_node
+        client = FlightClient(self._server, where)
+        self._clients.append(client)
+        return client
+
+
+def _listed(client: Any, login: Any) -> list[Mapping[str, Any]]:
+    return [json.loads(info.app_metadata) for info in client.list_flights(options=login)]
 
 
 class RemoteLog:
@@ -73,9 +116,9 @@ class RemoteLog:
 
     state = None
 
-    def __init__(self, client: FlightClient, facts: Mapping[str, Any]) -> None:
-        """facts: what the server lists about it."""
-        self._client = client
+    def __init__(self, client: FlightClient, reading: FlightClient, facts: Mapping[str, Any]) -> None:
+        """reading: for its records. facts: what the server lists about it."""
+        self._client, self._reading = client, reading
         self.key = LogPartition(facts["log"], facts["partition"])
         self.id, self.epoch = int(facts["id"], 16), int(facts["epoch"])
         self.start_offset: int = facts["start"]
@@ -131,7 +174,7 @@ class RemoteLog:
 
         while at < part.end:
             try:
-                for batch in self._client.stream(ticket):
+                for batch in self._reading.stream(ticket):
                     at = batch.column("offset")[-1].as_py() + 1
                     yield batch.select(schema.names).cast(schema)
                 return

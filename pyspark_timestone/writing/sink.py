@@ -187,4 +187,7 @@ def _post(
 
 
 def _discard(options: SinkOptions, messages: list[WriterCommitMessage | None]) -> None:
-    spool_of(options.target).discard(part for one in _staged(messages) for part in one.parts)
+    spool = spool_of(options.target)
+    spool.discard(part for one in _staged(messages) for part in one.parts)
+    for group in {one.group for one in _staged(messages)}:
+        spool.discard_group(group)
