@@ -202,7 +202,7 @@ def _node(store: Store, settings: ClusterSettings, fronts: Sequence[Front]) -> A
     try:
         node_module = importlib.import_module("timestone_cluster.node.node")
         host_module = importlib.import_module("timestone_cluster.node.front_host")
-        fronts_module = importlib.import_module("timestone_cluster.node.node_fronts")
+        fronts_module = importlib.import_module("timestone_cluster.fronts.node_fronts")
         address_module = importlib.import_module("timestone_cluster.etcd.address")
     except ModuleNotFoundError as error:
         raise MissingExtra("a cluster", error.name or "httpx", "cluster") from None

@@ -11,10 +11,10 @@ from typing import Any
 from timestone.fronts import Reloadable, Replicated
 from timestone_cluster.etcd.client import Coordinator
 from timestone_cluster.etcd.keys import ClusterKeys, ClusterValue, LogValue
+from timestone_cluster.fronts.state_log import STATE_LOG, STATE_SETTINGS, LocalDocuments
 from timestone_cluster.node.home import Around, Home, gauges
 from timestone_cluster.node.relay import Relays
 from timestone_cluster.node.shard import Shard
-from timestone_cluster.node.state_log import STATE_LOG, STATE_SETTINGS, LocalDocuments
 from timestone_cluster.operations import make_log
 
 _RELAYS = 100_000

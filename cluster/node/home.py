@@ -13,10 +13,10 @@ from timestone.fronts import Appendable, Documents, Replicated
 from timestone.log import Log
 from timestone.replication.replicated_log import ReplicatedLog
 from timestone_cluster.division import Division
+from timestone_cluster.fronts.state_log import STATE_LOG, LocalDocuments, StateLog
 from timestone_cluster.node.forwarding import Stream
 from timestone_cluster.node.relay import Place
 from timestone_cluster.node.shard import Shard, now_s
-from timestone_cluster.node.state_log import STATE_LOG, LocalDocuments, StateLog
 from timestone_cluster.node.wire import Hello
 
 _LOGGER = logging.getLogger("timestone.cluster")

@@ -29,18 +29,18 @@ from timestone_cluster.etcd.keys import (
 )
 from timestone_cluster.etcd.registry import Registration, Registry, cluster_of
 from timestone_cluster.frames import Frame
+from timestone_cluster.fronts.node_fronts import NodeFronts
+from timestone_cluster.fronts.state_log import STATE_LOG
 from timestone_cluster.leader import Leader
 from timestone_cluster.node.front_host import FrontHost
 from timestone_cluster.node.held_shards import HeldShards, log_values
 from timestone_cluster.node.home import Around
 from timestone_cluster.node.links import Item, Link, Listener
-from timestone_cluster.node.node_fronts import NodeFronts
 from timestone_cluster.node.placement import Placement, wanted_leaders
 from timestone_cluster.node.relay import Place
 from timestone_cluster.node.replica_folder import identity
 from timestone_cluster.node.requests import Requests
 from timestone_cluster.node.shard import Shard, now_s
-from timestone_cluster.node.state_log import STATE_LOG
 from timestone_cluster.node.wire import Hello, Message
 from timestone_cluster.shard_record import ShardRecord, node_of
 

@@ -12,10 +12,10 @@ from timestone.replication.replicated_log import ReplicatedLog
 from timestone.store import Store
 from timestone.writing.write_batch import WriteBatch
 from timestone_cluster.etcd.keys import check_log_name
+from timestone_cluster.fronts.state_log import STATE_LOG
 from timestone_cluster.node.forwarded import Forwards
 from timestone_cluster.node.front_host import FrontHost
 from timestone_cluster.node.shard import Shard
-from timestone_cluster.node.state_log import STATE_LOG
 from timestone_cluster.node.wire import (
     Append,
     Appended,

@@ -7,7 +7,7 @@ import pytest
 
 from tests.cluster.node.test_forwarding import Leader, run
 from timestone.address import parse_address
-from timestone_cluster.node.state_log import STATE_LOG
+from timestone_cluster.fronts.state_log import STATE_LOG
 from timestone_cluster.node.wire import (
     Forward,
     Forwarded,

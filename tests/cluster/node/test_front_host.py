@@ -15,11 +15,11 @@ from timestone.fronts import Documents, Door, Partitions, Replicated
 from timestone.replication.replicated_log import ReplicatedLog
 from timestone.store import Store
 from timestone_cluster.division import Division
+from timestone_cluster.fronts.state_log import STATE_LOG
 from timestone_cluster.node import home
 from timestone_cluster.node.front_host import FrontHost
 from timestone_cluster.node.home import Around
 from timestone_cluster.node.shard import Shard
-from timestone_cluster.node.state_log import STATE_LOG
 from timestone_cluster.node.wire import Hello
 from timestone_cluster.shard_record import ShardRecord
 

@@ -7,10 +7,10 @@ from tests.cluster.node.test_shard import Noted
 from tests.support.workload import crash_config
 from timestone.replication.replicated_log import ReplicatedLog
 from timestone.store import Store
+from timestone_cluster.fronts.state_log import STATE_LOG
 from timestone_cluster.node.links import Listener
 from timestone_cluster.node.requests import Requests
 from timestone_cluster.node.shard import Shard
-from timestone_cluster.node.state_log import STATE_LOG
 from timestone_cluster.node.wire import (
     Append,
     Appended,

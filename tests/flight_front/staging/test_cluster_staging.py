@@ -19,7 +19,7 @@ from timestone.spool.format import PostingId
 from timestone.store import Store
 from timestone_access.identity import Identity
 from timestone_access.rights import ALL_RIGHTS
-from timestone_cluster.node.node_fronts import DOCUMENTS_LOG, NodeFronts
+from timestone_cluster.fronts.node_fronts import DOCUMENTS_LOG, NodeFronts
 
 ALICE, BOB = (Call(None, Identity(user), ALL_RIGHTS) for user in ("alice", "bob"))
 POSTING = PostingId("t", 0, "job", 0)

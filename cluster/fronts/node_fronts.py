@@ -13,7 +13,7 @@ from timestone_cluster.errors import UndecodableShardRecord, UndecodableValue
 from timestone_cluster.etcd.client import Coordinator
 from timestone_cluster.etcd.keys import ClusterKeys, ClusterValue, LogValue, NodeValue
 from timestone_cluster.etcd.registry import Registry
-from timestone_cluster.node.state_log import STATE_LOG, STATE_SETTINGS, StateLog
+from timestone_cluster.fronts.state_log import STATE_LOG, STATE_SETTINGS, StateLog
 from timestone_cluster.operations import configure_log, make_log
 from timestone_cluster.shard_record import ShardRecord, node_of
 

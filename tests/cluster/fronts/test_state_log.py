@@ -17,7 +17,7 @@ from timestone.reading import named_readers
 from timestone.replication.replicated_log import ReplicatedLog
 from timestone.store import Store
 from timestone.writing.write_batch import WriteBatch
-from timestone_cluster.node.state_log import StateLog, StateRecord
+from timestone_cluster.fronts.state_log import StateLog, StateRecord
 
 BIG = b"x" * 300_000
 

@@ -8,7 +8,7 @@ from tests.support.workload import crash_config
 from timestone.errors import NotLeader, UnknownLog
 from timestone.replication.replicated_log import ReplicatedLog
 from timestone.store import Store
-from timestone_cluster.node.node_fronts import DOCUMENTS_LOG, NodeFronts
+from timestone_cluster.fronts.node_fronts import DOCUMENTS_LOG, NodeFronts
 
 
 def test_documents_of_a_shard_are_read_again_when_another_replica_has_led(tmp_path: Path) -> None:
