@@ -43,16 +43,12 @@ class Cluster:
             if not steps:
                 return
             assert len({(type(one) is Settle, one.shard) for one in steps}) == len(steps)
+            runs = {node: one.run for node, one in self.situation.nodes.items()}
+            led = [one for one in self.situation.shards.values() if runs.get(one.leader or "") == one.run]
+            copying, before = sum(bool(one.adding) for one in led), self.copies
             for step in steps:
                 self._take(step)
-            nodes = self.situation.nodes
-            led = [
-                one
-                for one in self.situation.shards.values()
-                if one.leader is not None and nodes[one.leader].run == one.run
-            ]
-            copying = [one for one in led if one.adding]
-            assert len(copying) <= MOST_COPIES
+            assert self.copies == before or copying + self.copies - before <= MOST_COPIES
         raise AssertionError(f"no rest: {next_steps(self.situation)} in {self.situation}")
 
     def _take(self, step: Change | HandOver | Settle) -> None:
