@@ -72,7 +72,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    """Have the leader of a shard hand over to a node that is in sync."""
+    """Have the leader of a shard hand over to a node that is in sync. To itself: resign, to lead another generation."""
 
     shard: int
     node: str
@@ -157,14 +157,11 @@ def _is_led(situation: Situation, record: ShardRecord) -> bool:
 
 def _is_pending(situation: Situation, number: int, node: str) -> bool:
     record, member = situation.shards.get(number), situation.nodes.get(node)
-    return (
-        record is not None
-        and member is not None
-        and member.is_ready
-        and _is_led(situation, record)
-        and node_of(record.leader or "") != node
-        and node in map(node_of, record.isr)
-    )
+    if record is None or member is None or not member.run or not _is_led(situation, record):
+        return False
+    if node_of(record.leader or "") == node:
+        return record.generation in dict(record.left).values()
+    return node in map(node_of, record.isr)
 
 
 def _urgency(situation: Situation, record: ShardRecord) -> int:
@@ -197,9 +194,12 @@ def _steps(situation: Situation, number: int, record: ShardRecord) -> Iterator[S
         return
     for node in wanted:
         if node not in record.replicas and situation.nodes[node].is_ready:
-            added = record.adds(node)
-            if added is not None:
+            if (added := record.adds(node)) is not None:
                 yield Change(number, added, f"{node} copies it", present=node)
+            elif dict(record.left).get(node) == record.generation:
+                running = [one for one in others if situation.nodes[one].run]
+                to = (*ready, *running, leader)[0]
+                yield HandOver(number, to, f"{node} comes back, for which another generation has to begin")
     if (ordered := record.ordered(wanted)) is not None:
         yield Change(number, ordered, "its replicas are in another order")
     if (

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from timestone_cluster.errors import ClusterExists
 from timestone_cluster.etcd.client import Coordinator, KeyValue
 from timestone_cluster.etcd.keys import (
+    LEVELS,
     MOST_SHARDS,
     ClusterKeys,
     ClusterValue,
@@ -84,7 +85,7 @@ async def make_cluster(etcd: Coordinator, keys: ClusterKeys, *, shards: int, rep
         raise ValueError(f"invalid number of shards: expected 1 to {MOST_SHARDS}, got {shards}")
     if not 1 <= replicas <= MOST_REPLICAS:
         raise ValueError(f"invalid number of replicas: expected 1 to {MOST_REPLICAS}, got {replicas}")
-    value = ClusterValue(secrets.token_hex(8), shards, replicas, replicas // 2 + 1)
+    value = ClusterValue(secrets.token_hex(8), shards, replicas, replicas // 2 + 1, LEVELS[1])
     outcome = await etcd.put(keys.cluster, value.encode(), revision=0)
     if not outcome.is_done:
         raise ClusterExists(f"there is a cluster {keys.name!r} in etcd already")

@@ -16,6 +16,8 @@ from typing import Any, Self
 from .errors import UndecodableShardRecord
 
 MOST_REPLICAS = 15
+MOST_LEFT = 1000
+"""Nodes that are lost never say that they have deleted what they had."""
 MOST_GENERATION = 2**32 - 1
 _VERSION = 1
 
@@ -52,6 +54,9 @@ class ShardRecord:
     adding: tuple[str, ...] = ()
     """Nodes that copy it in order to become replicas."""
     unclean: tuple[Unclean, ...] = ()
+    left: tuple[tuple[str, int], ...] = ()
+    """Nodes that have lost their place, each with the generation, and that may have files of the shard still. None is
+    back before it has deleted them and another generation has begun: what a node has promised counts until then."""
 
     @classmethod
     def first(cls, members: tuple[str, ...]) -> Self:
@@ -118,8 +123,8 @@ class ShardRecord:
         return self.replicas + self.adding
 
     def adds(self, node: str) -> Self | None:
-        """Return the record with a node that begins to copy the shard."""
-        if node in self.nodes or len(self.nodes) == MOST_REPLICAS:
+        """Return the record with a node that begins to copy the shard; not one of `left`."""
+        if node in (*self.nodes, *dict(self.left)) or len(self.nodes) == MOST_REPLICAS:
             return None
         return replace(self, adding=(*self.adding, node))
 
@@ -131,7 +136,14 @@ class ShardRecord:
             return None
         if self.leader not in (None, *isr):
             return None
-        return replace(self, isr=isr, adding=tuple(one for one in self.adding if one != node))
+        adding = tuple(one for one in self.adding if one != node)
+        return replace(self, isr=isr, adding=adding, left=self._left_by(node))
+
+    def cleared(self, node: str) -> Self | None:
+        """Return the record for a node that has deleted what it had, in a later generation than the one it left in."""
+        if dict(self.left).get(node, self.generation) >= self.generation:
+            return None
+        return replace(self, left=tuple(one for one in self.left if one[0] != node))
 
     def ordered(self, nodes: tuple[str, ...]) -> Self | None:
         """Return the record with its replicas in another order: the preferred leader is the first one."""
@@ -152,10 +164,14 @@ class ShardRecord:
             isr=isr,
             replicas=tuple(node if one == away else one for one in self.replicas),
             adding=tuple(one for one in self.adding if one != node),
+            left=self._left_by(away),
         )
 
     def _isr_without(self, node: str) -> frozenset[str]:
         return frozenset(member for member in self.isr if node_of(member) != node)
+
+    def _left_by(self, node: str) -> tuple[tuple[str, int], ...]:
+        return (*self.left, (node, self.generation))[-MOST_LEFT:]
 
     # Bytes.
 
@@ -169,6 +185,7 @@ class ShardRecord:
             "isr": sorted(self.isr),
             "replicas": self.replicas,
             "adding": self.adding,
+            "left": self.left,
             "unclean": [[one.generation, one.log, one.offset] for one in self.unclean],
         }
         return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
@@ -200,6 +217,7 @@ class ShardRecord:
                 Unclean(_whole(g, MOST_GENERATION), _name(log), _whole(o, 2**63 - 1))
                 for g, log, o in fields["unclean"]
             ),
+            tuple((_name(node), _whole(g, MOST_GENERATION)) for node, g in fields.get("left", [])),
         )
         if not found.isr or not found.replicas or (leader is None) != (found.run == 0):
             raise ValueError("expected in-sync members, replicas, and a run of the leader if there is one")

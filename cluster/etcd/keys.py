@@ -124,8 +124,9 @@ class ClusterValue:
         return _decoded(value, made)
 
 
-LEVELS = 1, 1
-"""Lowest and highest level of the protocol that this version speaks."""
+LEVELS = 1, 2
+"""Lowest and highest level of the protocol that this version speaks. 2: records of shards have `left`, and nodes delete
+replicas that they shall not have any more."""
 MOST_WEIGHT = 1000
 
 

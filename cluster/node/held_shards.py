@@ -1,7 +1,9 @@
 """Shards of which a node holds replicas, opened and closed as the records in etcd say."""
 
+import asyncio
 import logging
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from timestone.errors import InvalidName, UnknownLog
@@ -12,11 +14,14 @@ from timestone.store import Store
 from timestone_cluster.errors import UndecodableShardRecord, UndecodableValue, WrongCluster
 from timestone_cluster.etcd.client import KeyValue
 from timestone_cluster.etcd.keys import LOG_SETTINGS, ClusterValue, LogValue, check_log_name
+from timestone_cluster.etcd.registry import Registry
 from timestone_cluster.node.replica_folder import make_replica_folder, replica_id
-from timestone_cluster.node.shard import Shard, Surroundings
-from timestone_cluster.shard_record import ShardRecord
+from timestone_cluster.node.shard import Shard, Surroundings, now_s
+from timestone_cluster.shard_record import ShardRecord, node_of
 
 _LOGGER = logging.getLogger("timestone.cluster")
+WHOLE_S = 10.0
+"""How long the others have to be whole before a node deletes what it had."""
 
 
 class HeldShards:
@@ -32,6 +37,9 @@ class HeldShards:
         self._store, self._cluster, self._node, self._around = store, cluster, node, around
         self._has_front = has_front
         self._closing: set[int] = set()
+        """Shards whose logs are being closed."""
+        self._whole_s: dict[int, float] = {}
+        """Since when other nodes have all of a shard that this one has left."""
 
     def take(
         self, number: int, pair: KeyValue | None, logs: Mapping[str, LogValue], run: int
@@ -54,10 +62,62 @@ class HeldShards:
             self._hold(number, logs, run)
             self.shards[number].record_seen(record, pair.revision)
         elif number in self.shards:
-            _LOGGER.warning("shard %d: another node has this one's place; its files stay", number)
+            _LOGGER.warning("shard %d: another node has this one's place", number)
             self._closing.add(number)
             return self._close(number, self.shards.pop(number))
         return None
+
+    async def discard(self, registry: Registry, *, deletes: bool = True) -> None:
+        """Delete replicas that this node shall not have any more, once the others have been whole for a while, and note
+        that in etcd in the next generation: only then may it come back.
+
+        deletes: false while there may be nodes of a version that forgets who has left.
+
+        Raises EtcdUnavailable, TimestoneError, OSError."""
+        records = {number: self._record(registry, number) for number in range(self._cluster.shards)}
+        left = {
+            number: record
+            for number, record in records.items()
+            if record is not None and self._node in dict(record.left) and number not in self.shards
+        }
+        since_s = self._whole_s
+        self._whole_s = {
+            number: since_s.get(number, now_s())
+            for number, record in left.items()
+            if self._is_whole(record, registry.runs) and number not in self._closing
+        }
+        for number, whole_s in self._whole_s.items():
+            held = self._store.log_names() if deletes else ()
+            names = [name for name, partition in held if partition == number]
+            if names and now_s() - whole_s >= WHOLE_S:
+                await registry.refresh()
+                record = self._record(registry, number)
+                if record is None or self._node in record.nodes or not self._is_whole(record, registry.runs):
+                    continue
+                await asyncio.to_thread(self._delete, number, names)
+                _LOGGER.info("shard %d: others have all replicas; the files of this node are deleted", number)
+            elif not names and (cleared := left[number].cleared(self._node)) is not None:
+                pair = registry.below("shards")[str(number)]
+                registry.note(await registry.etcd.put(pair.key, cleared.encode(), revision=pair.revision))
+
+    def _delete(self, number: int, names: Sequence[str]) -> None:
+        for name in names:
+            self._store.delete_log(name, number)
+
+    def _record(self, registry: Registry, number: int) -> ShardRecord | None:
+        pair = registry.below("shards").get(str(number))
+        with suppress(UndecodableShardRecord):
+            return ShardRecord.decode(pair.value) if pair is not None else None
+        return None
+
+    def _is_whole(self, record: ShardRecord, runs: Mapping[str, int]) -> bool:
+        """Return whether a shard is led, and has all its replicas in sync; or its minimum, in a later generation, in
+        which this node may be wanted back."""
+        in_sync = {node_of(member) for member in record.isr}
+        is_led = record.leader is not None and runs.get(node_of(record.leader)) == record.run
+        is_later = record.cleared(self._node) is not None
+        enough = is_later and len(in_sync) >= self._cluster.min_isr
+        return is_led and (enough or in_sync >= set(record.replicas))
 
     async def _close(self, number: int, shard: Shard) -> None:
         try:

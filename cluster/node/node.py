@@ -49,6 +49,7 @@ _ETCD_S = 30.0
 _HAND_OVER_S = 5.0
 _DAMAGE_S = 5.0
 """How often to ask what the scrubber has found."""
+_DISCARD_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +147,7 @@ class Node:
         self._start(self._tick())
         self._start(self._placement.run(self._cluster_now))
         self._start(self._watch_damage(held))
+        self._start(self._discard(held))
 
     async def _found_cluster(self) -> ClusterValue:
         ends_s = now_s() + _ETCD_S
@@ -206,7 +208,10 @@ class Node:
             draining = self._registry.below("draining") | self._registry.below("leaving")
             for number, shard in list(self.shards.items()):
                 shard.tick(runs, draining)
-                if (node := wanted.get(number)) != self.id and node in runs:
+                node = wanted.get(number)
+                if node == self.id:
+                    shard.begin_generation()
+                elif node in runs:
                     shard.hand_over({node: runs[node]})
             if self._host is not None:
                 self._host.tick(self.shards)
@@ -223,6 +228,17 @@ class Node:
                 continue
             for shard in list(held.shards.values()):
                 shard.damaged(found)
+
+    async def _discard(self, held: HeldShards) -> None:
+        """Delete replicas that have been moved away."""
+        while True:
+            await asyncio.sleep(_DISCARD_S)
+            cluster = self._cluster_now()
+            try:
+                if cluster is not None:
+                    await held.discard(self._registry, deletes=cluster.level >= 2)
+            except (TimestoneError, OSError) as error:
+                _LOGGER.warning("replicas that were moved away are not deleted: %s", error)
 
     # etcd.
 

@@ -191,6 +191,13 @@ class Shard:
             self._perform()
         return True
 
+    def begin_generation(self) -> None:
+        """Resign, if this replica leads and nodes have left in its generation: only after it can they come back."""
+        record = self._replica.record
+        if record is not None and record.generation in dict(record.left).values():
+            self._replica.resign()
+            self._perform()
+
     @property
     def _is_holding(self) -> bool:
         return now_s() < self._held_s + _HOLD_S

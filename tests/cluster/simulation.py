@@ -93,6 +93,8 @@ class SimulatedNode:
     replicas: dict[int, Replica] = field(default_factory=dict)
     deadlines: dict[int, Deadlines] = field(default_factory=dict)
     flushing: set[int] = field(default_factory=set)
+    deleted: dict[int, int] = field(default_factory=dict)
+    """How often a replica was deleted."""
 
 
 class Simulation:
@@ -109,7 +111,18 @@ class Simulation:
         folder.mkdir(parents=True, exist_ok=True)  # else it would be a part of what the first node records
         self.now_s = 0.0
         self.counts = dict.fromkeys(
-            ("elections", "cuts", "starts", "records", "faults", "replaced", "expired", "compacted"), 0
+            (
+                "elections",
+                "cuts",
+                "starts",
+                "records",
+                "faults",
+                "replaced",
+                "expired",
+                "compacted",
+                "deleted",
+            ),
+            0,
         )
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
@@ -126,8 +139,6 @@ class Simulation:
         }
         self.leases: dict[str, tuple[int, float]] = {}
         """Run, and when it ends."""
-        self.left: set[tuple[str, int]] = set()
-        """Nodes and the shards in which they had a place. Of a real node the files are deleted."""
         self.is_etcd_up = True
         self.cut: set[tuple[str, str]] = set()
         """Pairs, of which the second does not hear the first. "etcd" is one of the names."""
@@ -218,8 +229,6 @@ class Simulation:
                 number = rng.choice(sorted(self.shards))
                 record = self.shards[number].record
                 spares = [name for name in sorted(self.nodes) if name not in record.nodes]
-                if self.has_compaction:  # it would have records whose tombstones are gone elsewhere
-                    spares = [name for name in spares if (name, number) not in self.left]
                 if spares:
                     self._replace(number, self.nodes[rng.choice(spares)], rng.choice(record.replicas))
 
@@ -259,7 +268,9 @@ class Simulation:
         if self.is_etcd_up:
             record = shard.record
             run = self.leases.get(node.name, (0, 0.0))[0]
-            if node.name not in record.nodes:
+            if node.name in dict(record.left):
+                self._discard(number, node)
+            elif node.name not in record.nodes:
                 self._put(number, record.adds(node.name))
             elif record.leader == away and node.name in record.isr and run:
                 self._put(number, record.handed_over(node.name, run))
@@ -267,6 +278,19 @@ class Simulation:
                 self.counts["replaced"] += 1
                 self._put(number, moved)
         self.at(0.5, lambda: self._replace(number, node, away))
+
+    def _discard(self, number: int, node: SimulatedNode) -> None:
+        """Have a node delete what it had of a shard, and say so: from then on its log has another name."""
+        cleared = self.shards[number].record.cleared(node.name)
+        if (
+            cleared is not None
+            and node.store is not None
+            and number not in node.replicas
+            and self._reaches_etcd(node)
+        ):
+            node.deleted[number] = node.deleted.get(number, 0) + 1
+            self.counts["deleted"] += 1
+            self._put(number, cleared)
 
     def _put(self, number: int, record: ShardRecord | None) -> None:
         """Put a record in etcd, from where all nodes that reach it see it."""
@@ -350,10 +374,11 @@ class Simulation:
             for part in (node.replicas, node.deadlines, node.logs):
                 del part[number]
             node.flushing.discard(number)
-            self.left.add((node.name, number))
         elif number not in node.replicas and node.run and node.name in shard.record.nodes:
             assert node.store is not None
-            log = node.logs[number] = EngineReplicaLog(node.store, shard.name)
+            log = node.logs[number] = EngineReplicaLog(
+                node.store, shard.name + "again" * node.deleted.get(number, 0)
+            )
             replica = self.replica_type(node.name, node.run, 2, {shard.name: log.state()})
             node.replicas[number] = replica
             node.deadlines[number] = Deadlines(replica, self.now_s)

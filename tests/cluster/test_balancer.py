@@ -90,10 +90,15 @@ class Cluster:
         for member in sorted(now().isr):
             if not nodes[member].run:
                 self._put(number, now().dismissed(member, minimum))
+        for node in dict(now().left):
+            if nodes[node].run:
+                self._put(number, now().cleared(node))
         to, leads = self.wanted.get(number), nodes[now().leader or ""]
         if to is None and (leads.is_leaving or leads.is_draining):
             to = next((one for one in sorted(now().isr) if nodes[one].is_ready), None)
-        if to is not None and nodes[to].run:
+        if to is not None and to == now().leader:
+            self._put(number, now().resigned())
+        elif to is not None and nodes[to].run:
             self._put(number, now().handed_over(to, nodes[to].run))
 
 

@@ -90,15 +90,31 @@ def test_node_takes_the_place_of_another_one_when_it_is_in_sync_and_the_other_do
 
 def test_node_that_copies_a_shard_can_be_left_out_when_it_does_not_lead_and_the_minimum_stays() -> None:
     adding = LED.adds("d")
-    assert adding is not None and adding.spared("d", 2) == LED
+    assert adding is not None and adding.spared("d", 2) == replace(LED, left=(("d", LED.generation),))
     assert LED.spared("d", 2) is None and LED.spared("c", 2) is None
     below = replace(adding, isr=frozenset({"a"}))
-    assert below.spared("d", 2) == replace(LED, isr=frozenset({"a"}))
+    assert below.spared("d", 2) == replace(LED, isr=frozenset({"a"}), left=(("d", LED.generation),))
     in_sync = replace(adding, isr=frozenset({"a", "b", "d"}))
-    assert in_sync.spared("d", 2) == replace(LED, isr=frozenset({"a", "b"}))
+    assert in_sync.spared("d", 2) == replace(LED, isr=frozenset({"a", "b"}), left=(("d", LED.generation),))
     assert in_sync.spared("d", 3) is None
     led = in_sync.handed_over("d", 9)
     assert led is not None and led.spared("d", 2) is None
+
+
+def test_node_that_has_left_comes_back_in_another_generation_only() -> None:
+    adding = replace(LED, isr=frozenset({"a", "b"})).adds("d")
+    in_sync = adding and adding.admitted("d")
+    moved = in_sync and in_sync.moved("d", "c", 2)
+    assert moved is not None and moved.left == (("c", 4),)
+    assert moved.adds("c") is None and moved.cleared("c") is None
+    assert ShardRecord.decode(moved.encode()) == moved
+    later = moved.handed_over("b", 3)
+    assert later is not None and later.adds("c") is None  # it may have files still
+    cleared = later.cleared("c")
+    assert cleared is not None and cleared.left == () and cleared.adds("c") is not None
+    assert cleared.cleared("c") is None
+    without = moved.encode().replace(b'"left":[["c",4]],', b"")  # of an earlier version
+    assert ShardRecord.decode(without) == replace(moved, left=())
 
 
 def test_replicas_can_be_put_in_another_order() -> None:

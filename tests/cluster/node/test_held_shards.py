@@ -2,14 +2,20 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from tests.cluster.etcd_server import etcd_server
 from tests.cluster.node.test_shard import Noted
 from tests.support.workload import crash_config
 from timestone.replication.replicated_log import ReplicatedLog
 from timestone.store import Store
-from timestone_cluster.etcd.client import KeyValue
-from timestone_cluster.etcd.keys import ClusterValue, LogValue
+from timestone_cluster.etcd.client import EtcdClient, KeyValue
+from timestone_cluster.etcd.keys import ClusterKeys, ClusterValue, LogValue, NodeValue
+from timestone_cluster.etcd.registry import Registry
+from timestone_cluster.node import held_shards
 from timestone_cluster.node.held_shards import HeldShards, log_values
 from timestone_cluster.shard_record import ShardRecord
 
@@ -75,3 +81,51 @@ def test_replica_stays_when_its_record_is_gone_or_not_valid(tmp_path: Path) -> N
 def test_log_is_left_out_when_its_value_is_not_valid() -> None:
     found = log_values({"telemetry": pair(value=LogValue().encode()), "flow": pair(value=b"[]")})
     assert list(found) == ["telemetry"]
+
+
+def test_replica_is_deleted_when_the_others_are_whole_and_not_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a real etcd."""
+    keys = ClusterKeys("plant")
+    record = ShardRecord.first(("a", "c", "d")).elected("a", 1, 2)
+    assert record is not None
+    monkeypatch.setattr(held_shards, "WHOLE_S", 0.0)
+
+    async def run(etcd: EtcdClient, store: Store) -> None:
+        held = HeldShards(store, CLUSTER, "b", Noted(), has_front=False)
+        registry = Registry(etcd, keys, lambda: None)
+        run = await etcd.put(keys.node("a"), NodeValue("a", "127.0.0.1:1").encode())
+        assert run.found is not None
+        store.log("telemetry", 0)
+        store.log("telemetry", 1)
+        led = replace(record, run=run.found.created, left=(("b", 1),))
+        for stays in (
+            replace(led, isr=frozenset("ac")),  # d has less
+            replace(led, run=1),  # not led
+            replace(led, left=()),
+        ):
+            await etcd.put(keys.shard(0), stays.encode())
+            await registry.refresh()
+            await held.discard(registry)
+            assert len(store.log_names()) == 2, stays
+        await etcd.put(keys.shard(0), led.encode())
+        await registry.refresh()
+        await held.discard(registry)
+        assert store.log_names() == [("telemetry", 1)]
+        assert not (tmp_path / "b" / "telemetry-0").exists()
+        await held.discard(registry)  # not cleared in the same generation
+        assert (await etcd.read(keys.shard(0))).pairs[keys.shard(0)].value == led.encode()
+        await etcd.put(keys.shard(0), replace(led, generation=2).encode())
+        await registry.refresh()
+        await held.discard(registry)
+        value = (await etcd.read(keys.shard(0))).pairs[keys.shard(0)].value
+        assert ShardRecord.decode(value) == replace(led, generation=2, left=())
+
+    async def with_etcd(url: str) -> None:
+        async with EtcdClient([url]) as etcd:
+            with Store(tmp_path / "b", crash_config(), log_type=ReplicatedLog) as store:
+                await run(etcd, store)
+
+    with etcd_server(tmp_path / "etcd") as server:
+        asyncio.run(with_etcd(server.url))

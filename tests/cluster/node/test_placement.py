@@ -102,6 +102,10 @@ class Nodes:
             await asyncio.sleep(0.004)
         await client.close()
 
+    def held_by(self, node: NodeProcess) -> list[int]:
+        """Return the shards of which a node has files."""
+        return [number for number in range(self.shards) if (node.folder / f"{LOG}-{number}").exists()]
+
     async def check(self) -> None:
         """Stop all nodes, and require that the files of all replicas have each acknowledged record where it was
         acknowledged, once, and that all are equal."""
@@ -119,6 +123,10 @@ class Nodes:
                 len(held(folder)) <= last[number] for number, each in folders.items() for folder in each
             ):
                 await asyncio.sleep(0.1)
+        whole = {(node, number) for number, each in folders.items() for node in (one.parent for one in each)}
+        async with asyncio.timeout(NEVER_S):  # what a node shall not have any more it deletes
+            while {(node.folder, n) for node in self.nodes.values() for n in self.held_by(node)} != whole:
+                await asyncio.sleep(0.2)
         for node in self.nodes.values():
             node.stop()
         for number, each in folders.items():
