@@ -130,6 +130,12 @@ class Lab:
         assert self.programs.kafka is not None
         return self._stack.enter_context(kafka_cluster(self.programs.kafka, self.directory / "kafka"))
 
+    def mend(self) -> None:
+        """Start nodes again that a case has killed before it failed."""
+        for cluster in (vars(self).get("cluster"), vars(self).get("full_cluster")):
+            for node in cluster.nodes if cluster is not None else ():
+                node.start()
+
     def direct(self) -> System:
         """Return the cluster at the door of its leader."""
         return self._at(self.cluster.leader())
@@ -233,14 +239,17 @@ def _kill(lab: Lab) -> Figures:
 def _hand_over(lab: Lab) -> Figures:
     cluster = lab.cluster
     leader, keys = cluster.leader(), cluster.address.keys
-    with publisher(cluster.follower().address) as clients:
-        begun_s = time.monotonic()
-        cluster.ask(
-            lambda etcd: drain_node(etcd, keys, leader.name, timeout_s=_DRAIN_S, progress=lambda line: None)
-        )
-        pause_s = clients.longest_s(begun_s)
-    cluster.ask(lambda etcd: undrain_node(etcd, keys, leader.name))
-    return {"pause_s": pause_s}
+    try:
+        with publisher(cluster.follower().address) as clients:
+            begun_s = time.monotonic()
+            cluster.ask(
+                lambda etcd: drain_node(
+                    etcd, keys, leader.name, timeout_s=_DRAIN_S, progress=lambda line: None
+                )
+            )
+            return {"pause_s": clients.longest_s(begun_s)}
+    finally:
+        cluster.ask(lambda etcd: undrain_node(etcd, keys, leader.name))
 
 
 def _catch_up(lab: Lab) -> Figures:

@@ -3,16 +3,19 @@
 The cases run in turn, and each turn begins with another one. All systems of a run are there at the same time: what
 those cost that are not under load at the moment is the same for each."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
 
+from timestone.errors import TimestoneError
 from timestone_cli.errors import UsageError
 from timestone_cli.group import Command, Option
 from timestone_cli.input.parameters import FILE
 from timestone_cli.output.tables import print_split, print_tables, simple_table
 
 from ..environment import probe_environment
+from ..errors import BenchmarkError
 from ..mqtt.command import allow_connections
 from ..options import (
     Decorator,
@@ -86,19 +89,23 @@ def command(
     with working_directory(directory) as work:
         environment = probe_environment(work)
         with Lab(work.absolute(), QUICK if quick else Sizes(), programs) as lab:
-            taken = _measure(lab, chosen, repeat, progress)
+            taken, failures = measure(lab, chosen, repeat, progress)
     progress("")
+    if not taken:
+        raise BenchmarkError("; ".join(failures.values()))
     versions = installed_versions(nats, kafka, rabbitmq)
     if draw is not None:
         draw(environment, taken, plot)
     result = {
         "repeat": repeat,
         "versions": versions,
+        "failures": failures,
         "rows": [row.to_json() for row in rows(taken)],
         "goals": [goal.to_json(taken) for goal in GOALS],
     }
     others = ", ".join(f"{name} {version}" for name, version in versions.items())
     lines = [f"medians of {repeat}" + (f"; {others}" if others else "")]
+    lines += [f"warning: {name} is left out: {reason}" for name, reason in failures.items()]
     print_report("cluster", result, environment, lines, as_json=as_json)
     for sheet in [] if as_json else sheets(taken):
         print()
@@ -120,14 +127,25 @@ def _programs(nats: Path | None, kafka: Path | None, rabbitmq: Path | None) -> P
     return Programs(**absolute)
 
 
-def _measure(lab: Lab, chosen: list[str], repeat: int, progress: Progress) -> Taken:
+def measure(
+    lab: Lab, chosen: Sequence[str], repeat: int, progress: Progress
+) -> tuple[Taken, Mapping[str, str]]:
+    """Return the figures of the cases that succeeded in each turn, and why others did not: one system that fails does
+    not cost the figures of the others."""
     taken: dict[str, list[Figures]] = {name: [] for name in chosen}
+    failures: dict[str, str] = {}
     for turn in range(repeat):
         first = turn % len(chosen)
         for name in (*chosen[first:], *chosen[:first]):
+            if name in failures:
+                continue
             progress(f"{name}, run {turn + 1} of {repeat}")
-            taken[name].append(CASES[name].measure(lab))
-    return taken
+            try:
+                taken[name].append(CASES[name].measure(lab))
+            except (BenchmarkError, TimestoneError, OSError) as error:
+                failures[name] = str(error)
+                lab.mend()
+    return {name: turns for name, turns in taken.items() if name not in failures}, failures
 
 
 def _print(sheet: Sheet) -> None:

@@ -54,9 +54,9 @@ def rows(taken: Taken) -> list[Row]:
         peer = CASES[case].peer
         for figure in turns[0]:
             value = Spread.of([turn[figure] for turn in turns])
-            others = taken[peer]
+            others = taken.get(peer, ())
             ratio = None
-            if peer != case and all(other.get(figure) for other in others):
+            if peer != case and others and all(other.get(figure) for other in others):
                 pairs = zip(turns, others, strict=True)
                 ratio = Spread.of([own[figure] / other[figure] for own, other in pairs])
             found.append(Row(case, figure, value, peer, ratio))

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.bench.commands import run
-from timestone_bench.cluster.command import command
+from timestone_bench.cluster.cases import QUICK, Case, Lab, Programs
+from timestone_bench.cluster.command import command, measure
+from timestone_bench.errors import BenchmarkError
 from timestone_cli.errors import CommandError
 
 
@@ -40,6 +42,17 @@ def test_it_measures_a_cluster_beside_a_single_node_and_leaves_nothing_behind(
     reached = {goal["what"]: goal["value"] for goal in result["goals"]}
     assert reached["QoS 1 ÷ single node"] > 0 and reached["PUBACK, p50 ÷ NATS"] is None
     assert list(tmp_path.iterdir()) == []
+
+
+def test_case_that_fails_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(lab: Lab) -> dict[str, float]:
+        raise BenchmarkError("no leader")
+
+    cases = {"qos1 single": Case(lambda lab: {"per_s": 2.0}, ""), "qos1 cluster": Case(fail, "qos1 single")}
+    monkeypatch.setattr("timestone_bench.cluster.command.CASES", cases)
+    with Lab(tmp_path, QUICK, Programs()) as lab:
+        taken, failures = measure(lab, list(cases), 2, lambda line: None)
+    assert (taken, failures) == ({"qos1 single": [{"per_s": 2.0}] * 2}, {"qos1 cluster": "no leader"})
 
 
 @pytest.mark.slow

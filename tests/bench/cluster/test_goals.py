@@ -18,6 +18,8 @@ def test_ratio_is_the_median_of_the_ratios_of_the_turns() -> None:
     ratio = found["qos1 cluster", "per_s"].ratio
     assert ratio is not None and (ratio.median, ratio.low, ratio.high) == (0.45, 0.4, 0.5)
     assert found["qos1 single", "per_s"].ratio is None
+    (alone,) = [row for row in rows({"qos1 nats": TAKEN["qos1 nats"]}) if row.figure == "per_s"]
+    assert alone.ratio is None  # its peer failed
     json.dumps([row.to_json() for row in rows(TAKEN)])
 
 
