@@ -14,7 +14,7 @@ from ..mqtt.load.client_protocols import CLIENT_PROTOCOLS
 from .own_cluster import OwnCluster
 
 _MQTT = CLIENT_PROTOCOLS["mqtt"]
-_AT_ONCE = 500
+_AT_ONCE = 50
 _TRIES = 5
 _ANSWER_BYTES = 9
 """Of CONNACK and SUBACK."""
