@@ -36,7 +36,7 @@ def append(cluster: OwnCluster, count: int) -> float:
 
             async def some() -> None:
                 for _ in batches:
-                    await client.append(LOG, payloads, topics=topics)
+                    await client.append_again(LOG, payloads, topics=topics)
 
             try:
                 await client.append_again(LOG, payloads[:1], topics=topics[:1])
