@@ -40,6 +40,17 @@ class Held(Frame):
     clean: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Fetch(Frame):
+    """My committed records [first, end) are damaged, or if there are none of them, my topic names from `names_first`
+    on: what have you there?"""
+
+    log: str
+    first: int
+    end: int
+    names_first: int
+
+
 # Leader to follower.
 
 
@@ -80,6 +91,11 @@ class Records(Frame):
     names: tuple[str, ...]
     data: object
     """Entries and bytes, which the protocol does not look at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched(Records):
+    """Some of what `Fetch` has asked for: records from `first` on, names from `names_first` on."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,7 @@ class HeldShards:
         """Shards whose logs are being closed."""
         self._whole_s: dict[int, float] = {}
         """Since when other nodes have all of a shard that this one has left."""
+        self._note_recovered()
 
     def take(
         self, number: int, pair: KeyValue | None, logs: Mapping[str, LogValue], run: int
@@ -126,13 +127,16 @@ class HeldShards:
             self._closing.discard(number)
 
     def damaged(self) -> frozenset[str]:
-        """Return the logs in which recovery or the scrubber has found damage."""
-        found = {
-            log_folder(one.log, one.partition)
-            for one in self._store.recoveries
-            if any(scan.state is State.DAMAGED or scan.damaged for scan in one.scans)
-        }
-        return frozenset(found | {log_folder(one.log, one.partition) for one in self._store.damage()})
+        """Return the logs in which recovery or the scrubber has found damage that is not repaired."""
+        return frozenset(log_folder(one.log, one.partition) for one in self._store.damage())
+
+    def _note_recovered(self) -> None:
+        """Note what recovery has found, as the scrubber does: a later start trusts the segments that it has sealed."""
+        for one in self._store.recoveries:
+            for scan in one.scans:
+                log = self._store.log(one.log, one.partition, create=False)
+                if isinstance(log, ReplicatedLog) and (scan.state is State.DAMAGED or scan.damaged):
+                    log.repair.note(scan.base_offset, scan.reason)
 
     def _hold(self, number: int, values: Mapping[str, LogValue], run: int) -> None:
         logs = {log_folder(name, number): name for name in values}

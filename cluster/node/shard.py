@@ -6,6 +6,7 @@ import functools
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from typing import Protocol, cast
 
 from timestone.errors import LogFailed, TimestoneError
@@ -26,12 +27,14 @@ from timestone_cluster.actions import (
     StepDown,
 )
 from timestone_cluster.deadlines import Deadlines
-from timestone_cluster.frames import Frame, Records
+from timestone_cluster.follower import Follower
+from timestone_cluster.frames import Fetch, Fetched, Frame, Records
 from timestone_cluster.leader import Leader
 from timestone_cluster.node.links import Item
+from timestone_cluster.node.repair import Repair, answer
 from timestone_cluster.node.wire import StoredData, encoded
 from timestone_cluster.replica import OLDER_ETCD, Replica
-from timestone_cluster.replica_log import ReplicaLog
+from timestone_cluster.replica_log import ReplicaLog, Run
 from timestone_cluster.shard_record import ShardRecord, node_of
 
 _LOGGER = logging.getLogger("timestone.cluster")
@@ -81,6 +84,8 @@ class Shard:
         self._loop = asyncio.get_running_loop()
         self._logs: dict[str, ReplicatedLog] = {}
         self._damaged = damaged
+        self._repairs: dict[str, Repair] = {}
+        self._repair_s = 0.0  # before it, no repair begins
         self._flushing: set[str] = set()
         self._cuts = 0
         self._held_s = 0.0
@@ -145,6 +150,10 @@ class Shard:
     def received(self, node: str, frame: Frame) -> None:
         """Take a frame."""
         self._deadlines.heard(node, now_s())
+        if isinstance(frame, Fetch):
+            return self._start(self._answer(node, frame))
+        if isinstance(frame, Fetched):
+            return self._fetched(node, frame)
         self._replica.received(node, frame)
         self._perform()
 
@@ -167,6 +176,7 @@ class Shard:
             log.drop_tombstones(state.stable)
         self._deadlines.tick(now_s(), runs)
         self._perform()
+        self._repair()
 
     def hand_over(self, runs: Mapping[str, int]) -> bool:
         """Propose another member as the leader, if this one leads. Return whether it leads."""
@@ -296,6 +306,58 @@ class Shard:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    # Repair.
+
+    def _repair(self) -> None:
+        """Begin to repair damaged logs, as long as another replica leads."""
+        may = isinstance(self._replica.role, Follower) and now_s() >= self._repair_s
+        for name in [one for one, state in self._replica.logs.items() if may and state.damaged]:
+            if name not in self._repairs and (name in self._damaged or not self._logs[name].is_whole):
+                self._repairs[name] = Repair(self._logs[name], functools.partial(self._fetch, name))
+                self._start(self._repaired(name, self._repairs[name]))
+
+    async def _repaired(self, name: str, repair: Repair) -> None:
+        try:
+            await repair.run()
+            runs = self._logs[name].generations()
+        except (TimestoneError, ValueError, OSError, TimeoutError) as error:
+            self._repair_s = now_s() + _REOPEN_S
+            self._alarmed(f"{name} has a damaged record, and is not repaired yet: {error}")
+        else:
+            self._replica.logs[name].runs = tuple(Run(*run) for run in runs)
+            self._damaged -= {name}
+            if self.alarm.startswith(name):
+                self.alarm = ""
+            _LOGGER.warning("shard %d: %s is repaired with records of the leader", self.number, name)
+            self._replica.repaired(name)
+            self._perform()
+        finally:
+            del self._repairs[name]
+
+    def _fetch(self, name: str, first: int, end: int, names_first: int) -> None:
+        role = self._replica.role
+        if isinstance(role, Follower):
+            frame = Fetch(role.generation, name, first, end, names_first)
+            self._around.send(node_of(role.leader), encoded(frame, self.number))
+
+    def _fetched(self, node: str, frame: Fetched) -> None:
+        role, repair = self._replica.role, self._repairs.get(frame.log)
+        if repair and isinstance(role, Follower) and node == node_of(role.leader):
+            repair.received(frame)
+
+    async def _answer(self, node: str, fetch: Fetch) -> None:
+        """Send what another replica has lost; nothing if it is not here, or not committed."""
+        role, log = self._replica.role, self._logs.get(fetch.log)
+        if log is None or not self._replica.is_serving or fetch.generation != self._replica.generation:
+            return
+        generation = self._replica.logs[fetch.log].generation_at(fetch.first)
+        try:
+            found = await asyncio.to_thread(answer, log, generation, fetch)
+        except (TimestoneError, OSError) as error:
+            return _LOGGER.error("shard %d: %s cannot be read: %s", self.number, fetch.log, error)
+        if self._replica.role is role:
+            self._around.send(node, encoded(found, self.number))
+
     # Actions.
 
     def _perform(self) -> None:
@@ -390,6 +452,8 @@ class Shard:
                 if at < log.local_start_offset:  # deleted; the follower asks again on a new link
                     raise ConnectionError(f"{ship.log} begins at {log.local_start_offset} now") from None
                 _LOGGER.error("shard %d: %s cannot be shipped: %s", self.number, ship.log, error)
+                with suppress(TimestoneError, OSError):
+                    await asyncio.to_thread(log.repair.note_at, at, f"{error}")
                 if self._replica.role is role:
                     self._found_damage(ship.log)
                 return None

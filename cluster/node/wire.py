@@ -14,6 +14,8 @@ from timestone_cluster.frames import (
     Committed,
     Diverged,
     Fenced,
+    Fetch,
+    Fetched,
     Follow,
     Frame,
     Held,
@@ -174,9 +176,14 @@ class RecordsHead(msgspec.Struct, frozen=True, array_like=True):
     entries_bytes: int
 
 
+class FetchedHead(RecordsHead, frozen=True, array_like=True):
+    """`Fetched` without its data."""
+
+
 _KINDS: tuple[type[Any], ...] = (
     Hello, Fenced, Follow, Held, Started, Diverged, Reset, Committed, RecordsHead, Append, Appended,
     Describe, Described, Relay, Relayed, ForwardOpen, ForwardOpened, Forward, Forwarded,
+    Fetch, FetchedHead,
 )  # fmt: skip
 _NUMBERS = {kind: number for number, kind in enumerate(_KINDS)}
 _ENCODER = msgspec.msgpack.Encoder()
@@ -206,7 +213,7 @@ def encoded(message: Message, shard: int = 0) -> list[bytes]:
         stored = message.data
         assert isinstance(stored, StoredData)
         data = stored
-        head_value = RecordsHead(
+        head_value = (FetchedHead if isinstance(message, Fetched) else RecordsHead)(
             message.generation,
             message.log,
             message.first,
@@ -248,7 +255,7 @@ def decoded(body: bytes) -> tuple[int, Message]:
         if not 0 <= head.entries_bytes <= len(rest):
             raise UndecodableFrame(f"invalid records: {head.entries_bytes} bytes of entries in {len(rest)}")
         stored = StoredData(rest[: head.entries_bytes], rest[head.entries_bytes :])
-        return shard, Records(
+        return shard, (Fetched if isinstance(head, FetchedHead) else Records)(
             head.generation,
             head.log,
             head.first,

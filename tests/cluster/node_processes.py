@@ -110,7 +110,7 @@ def held_by_offset(folder: Path) -> dict[int, HeldRecord]:
     first = int(paths[0].stem) if paths else 0
     for path in paths:
         base, index = int(path.stem), path.read_bytes()
-        data = path.with_suffix(".segment").read_bytes()
+        data = _segment_of(path).read_bytes()
         end = first + len(found)
         assert base == end, f"{path} begins at {base}, the one before it ends at {end}"
         count = (len(index) - 4096) // 32
@@ -122,6 +122,12 @@ def held_by_offset(folder: Path) -> dict[int, HeldRecord]:
                 break
             found[base + ordinal] = HeldRecord(data[position : position + length], time_us, topic)
     return found
+
+
+def _segment_of(index: Path) -> Path:
+    """Return the segment file of the newest generation."""
+    found = index.parent.glob(f"{index.stem}.*segment")
+    return max(found, key=lambda path: [int(part) for part in path.name.split(".")[1:-1]])
 
 
 def wait_until_exits(node: NodeProcess, limit_s: float = 30) -> int:

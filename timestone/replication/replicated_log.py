@@ -21,6 +21,7 @@ from timestone.reading.wakeups import Woken
 from timestone.record import Record
 from timestone.replication.names_used import NamesUsed, names_of
 from timestone.replication.replica_batch import ReplicaBatch
+from timestone.replication.replica_repair import ReplicaRepair
 from timestone.replication.replica_retention import ReplicaRetention
 from timestone.replication.replica_rewrites import ReplicaRewrites
 from timestone.replication.replicated_end import ReplicatedEnd
@@ -74,6 +75,7 @@ class ReplicatedLog(Log):
         self.extent = (written, names)
         """Offset after the last written record, and the number of topic names that records use: one more than the
         highest id. Replaced as a whole."""
+        self.repair = ReplicaRepair(self, self._store, self._segments.place, self._note_committed)
         self.on_written: Callable[[], None] = lambda: None
         """Called when records were written, or became durable; by any thread, which it must not block."""
         self._waiting: list[tuple[int, int, Submission]] = []
@@ -97,12 +99,14 @@ class ReplicatedLog(Log):
 
     @property
     def is_whole(self) -> bool:
-        """Return whether no recovery has lost records or their generation, now or before, and no segment is missing."""
+        """Return whether no recovery has lost records, their generation or names, now or before, and no segment is
+        missing."""
         with self._end.lock:
             start, segments = self._start_offset, self.segment_list.segments
         bases = [start, *(one.end_offset for one in segments)]
         return (
             not self.segment_list.missing
+            and self.repair.lost_name is None
             and [one.base_offset for one in segments] == bases[: len(segments)]
             and all(one.epoch is not None for one in segments)
         )
@@ -311,10 +315,13 @@ class ReplicatedLog(Log):
         for submission in shown:
             submission.resolve()
         try:
-            with self._end.lock:
-                self._segments.note_committed(offset)
+            self._note_committed()
         except OSError as error:  # other processes see the records later
             _LOGGER.warning("%s: the committed offset was not written: %s", self.folder, error)
+
+    def _note_committed(self) -> None:
+        with self._end.lock:
+            self._segments.note_committed(self._end_offset)
 
     def cut(self, offset: int, names: int) -> None:
         """Remove the records from an offset on, and the topic names from `names` on; durable on return. Raises

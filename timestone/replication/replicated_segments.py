@@ -10,6 +10,7 @@ from timestone.index import (
     Checkpoint,
     DamagedIndex,
     IndexHeader,
+    Trailer,
     committed_offset,
     committed_slot,
 )
@@ -18,7 +19,7 @@ from timestone.reading.segment_list import SegmentList
 from timestone.reading.tail_cache import TailRun
 from timestone.replication.replica_batch import ReplicaBatch
 from timestone.segment import Segment
-from timestone.writing.active_segment import ActiveSegment
+from timestone.writing.active_segment import ActiveSegment, LogPlace
 from timestone.writing.sealing import seal_index
 from timestone.writing.segment_writer import FailedFlush, HalfWritten, SegmentWriter
 from timestone.writing.write_batch import WriteBatch
@@ -53,6 +54,17 @@ class ReplicatedSegments(ActiveSegment):
             return self.write(write_batch)
         run = TailRun(first, first + write_batch.count, entries, write_batch.stored, position)
         return self._written(run, write_batch.last_timestamp_us)
+
+    @property
+    def place(self) -> LogPlace:
+        """Return the folder and what identifies its segments."""
+        return self._place
+
+    def replace(self, segment: Segment, trailer: Trailer) -> None:
+        """See `ActiveSegment`. A segment that is repaired may have had no epoch."""
+        if segment.epoch is None:
+            segment.epoch = IndexHeader.decode(self._page(segment), segment.index_path).known_epoch
+        super().replace(segment, trailer)
 
     # The committed offset.
 
@@ -92,7 +104,7 @@ class ReplicatedSegments(ActiveSegment):
         for segment in reversed(gone):
             base = segment.base_offset
             if base >= offset or not segment.count:
-                for path in (names.index_path(place.folder, base), names.segment_path(place.folder, base)):
+                for path in (segment.index_path, segment.segment_path):
                     with suppress(FileNotFoundError):
                         place.files.unlink(path)
                     # Each: else a power loss could leave a gap, or an index without its records.
@@ -131,6 +143,7 @@ class ReplicatedSegments(ActiveSegment):
             raise CorruptLog(path, f"the segment cannot be cut: {error}") from None
         last = segment.read_entries(count - 1, count)[0]
         size_bytes = int(last["position"]) + int(last["length"])
+        generation = segment.trailer.generation if segment.trailer is not None else 0
         trailer = seal_index(
             place.files,
             header,
@@ -139,8 +152,9 @@ class ReplicatedSegments(ActiveSegment):
             segment_bytes=size_bytes,
             last=Checkpoint.latest(page, place.log_id, base),
             now_us=place.now_us(),
+            generation=generation,
         )
-        fd = place.files.open(names.segment_path(place.folder, base), write=True)
+        fd = place.files.open(segment.segment_path, write=True)
         try:
             place.files.truncate(fd, size_bytes)
             place.files.fdatasync(fd)

@@ -1,6 +1,7 @@
 """Shards that a node holds: as the records in etcd say, on a real store."""
 
 import asyncio
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,8 @@ import pytest
 from tests.cluster.etcd_server import etcd_server
 from tests.cluster.node.test_shard import Noted
 from tests.support.workload import crash_config
+from tests.timestone.replication.replicas import leading
+from timestone.kernel.entries import HEADER_BYTES
 from timestone.replication.replicated_log import ReplicatedLog
 from timestone.store import Store
 from timestone_cluster.etcd.client import EtcdClient, KeyValue
@@ -129,3 +132,21 @@ def test_replica_is_deleted_when_the_others_are_whole_and_not_before(
 
     with etcd_server(tmp_path / "etcd") as server:
         asyncio.run(with_etcd(server.url))
+
+
+def test_damage_that_a_start_has_found_is_known_to_the_next_one(tmp_path: Path) -> None:
+    with Store(tmp_path / "a", crash_config(), log_type=ReplicatedLog) as store:
+        leading(store, 5)
+        shutil.copytree(tmp_path / "a", tmp_path / "b")  # as after kill -9
+    path = tmp_path / "b" / "telemetry-0" / "00000000000000000000.index"
+    data = bytearray(path.read_bytes())
+    data[HEADER_BYTES] ^= 1
+    path.write_bytes(data)
+
+    def check(held: HeldShards, store: Store) -> None:
+        assert held.damaged() == {"telemetry-0"}
+        log = store.log("telemetry")
+        assert isinstance(log, ReplicatedLog) and log.repair.bases() == [0]
+
+    for _ in range(2):
+        holding(tmp_path / "b", check)

@@ -7,7 +7,18 @@ import struct
 import pytest
 
 from timestone_cluster.errors import UndecodableFrame
-from timestone_cluster.frames import Committed, Diverged, Fenced, Follow, Held, Records, Reset, Started
+from timestone_cluster.frames import (
+    Committed,
+    Diverged,
+    Fenced,
+    Fetch,
+    Fetched,
+    Follow,
+    Held,
+    Records,
+    Reset,
+    Started,
+)
 from timestone_cluster.node.wire import (
     MESSAGE_BYTES,
     Append,
@@ -34,6 +45,8 @@ MESSAGES: list[Message] = [
     Reset(3, QUESTION, 5),
     Committed(3, "telemetry-0", 9, 8, 4),
     Records(3, "telemetry-0", 10, 12, 2, 4, ("a/ü", "b"), StoredData(b"e" * 64, b"data")),
+    Fetch(3, "telemetry-0", 10, 12, 0),
+    Fetched(3, "telemetry-0", 10, 12, 2, 4, ("a/ü", "b"), StoredData(b"e" * 64, b"data")),
     Append(1, "telemetry", ["t"], [b"payload"]),
     Appended(1, -1, "why", is_unknown=True),
     Describe(1),
