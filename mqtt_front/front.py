@@ -148,7 +148,7 @@ class MqttFront(Administration):
         self._ack = Ack.SYNCED  # what the replicas do, at any other level, too
         _, contexts = _read_security(self._settings, self._log)
         for settings, context in zip(self._settings.all_listeners, contexts, strict=True):
-            listening = listening_socket(settings)
+            listening = listening_socket(settings, is_shared=self._settings.share_ports)
             kind = settings.user_from
             user = (lambda certificate: None) if kind == "login" else partial(certificate_name, kind=kind)
             address = shown_address(*listening.getsockname()[:2])

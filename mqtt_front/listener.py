@@ -27,8 +27,9 @@ _REFUSED_AT_A_TIME = 256
 _OVERLOAD = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
-def listening_socket(settings: ListenerSettings) -> socket.socket:
-    """Return a socket that listens. Raises OSError if the address is not available."""
+def listening_socket(settings: ListenerSettings, *, is_shared: bool = False) -> socket.socket:
+    """Return a socket that listens. is_shared: other processes may listen at the same address, and the kernel gives
+    each a share of the connections. Raises OSError if the address is not available."""
     host, port = settings.host_and_port
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -36,6 +37,8 @@ def listening_socket(settings: ListenerSettings) -> socket.socket:
         listening = socket.socket(family, kind, protocol)
         try:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if is_shared:
+                listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             listening.setblocking(False)
             listening.bind(address)
             listening.listen(_BACKLOG)
@@ -99,7 +102,10 @@ class Listener:
         """Listen, at an open door if there is one. Raises OSError if the address is not available."""
         loop = asyncio.get_running_loop()
         if door is None:
-            self._socket = await loop.run_in_executor(None, listening_socket, self.settings)
+            made = functools.partial(
+                listening_socket, self.settings, is_shared=self._broker.settings.share_ports
+            )
+            self._socket = await loop.run_in_executor(None, made)
         else:
             self._socket = door.dup()
         loop.add_reader(self._socket, self._accept)

@@ -44,6 +44,10 @@ class MqttSettings(SecuritySettings):
     listeners: tuple[ListenerSettings, ...] = field(
         default=(), metadata={"help": "tables of further listeners, for TLS, WebSocket or other rules"}
     )
+    share_ports: bool = setting(
+        False,
+        "let other processes of this user listen at the same addresses, and take a share of the clients",
+    )
     ack: Ack | None = field(
         default=None,
         metadata={

@@ -39,6 +39,7 @@ from ..input.log_names import check_new_store
 from ..input.parameters import FILE
 from ..output.text import fitted
 from ..process.version import kernels_line, timestone_version
+from ..process.workers import Workers
 from ..server.collection import Collection
 from ..server.console import ConsoleService
 from ..server.figures import Figures
@@ -46,7 +47,7 @@ from ..server.fronts import installed_fronts
 from ..server.log_lines import log_to_standard_error
 from ..server.metrics import MetricsPage
 from ..server.server import Server, Service
-from ..server.service_manager import ServiceManager
+from ..server.service_manager import VARIABLE, ServiceManager
 from ..settings.cluster import ClusterSettings
 from ..settings.options import given_texts, setting_options
 from ..settings.serve import (
@@ -62,6 +63,7 @@ from ..settings.serve import (
     tier_config,
 )
 from ..settings.sources import read_configuration
+from ..settings.workers import worker_options, write_ready_file
 from ..units import format_count
 
 if TYPE_CHECKING:
@@ -117,13 +119,12 @@ class _Serve(Command):
 
 @click.command(cls=_Serve, epilog=EXAMPLES)
 @click.option("--config", metavar="FILE", type=FILE, help="Read settings from this TOML file.")
-def command(config: Path | None, **given: Any) -> None:
+def command(config: Path | None, **given: Any) -> int:
     """Own a store and let clients in, through every front that is installed."""
     fronts = installed_fronts()
     settings = [setting for group in catalogue(fronts).values() for setting in group]
-    configuration = read_configuration(
-        settings, options=given_texts(settings, given), environment=os.environ, file=config
-    )
+    texts = given_texts(settings, given)
+    configuration = read_configuration(settings, options=texts, environment=os.environ, file=config)
     own, engine, tier = serve_settings(configuration), store_config(configuration), tier_config(configuration)
     console, cluster = console_settings(configuration), cluster_settings(configuration)
     served = fronts if cluster.etcd is None else replicated_fronts(fronts, configuration)
@@ -132,6 +133,9 @@ def command(config: Path | None, **given: Any) -> None:
     for remark in configuration.remarks:
         logging.getLogger("timestone.serve").warning("%s", remark)
 
+    if own.workers > 1:
+        options = worker_options(settings, texts, config, own, cluster, console[0], settings_by_front)
+        return _run_workers(options, own)
     _check(own)
     existing = _existing_logs(own.data)
     for name, of_front in settings_by_front.items():
@@ -170,6 +174,30 @@ def command(config: Path | None, **given: Any) -> None:
         if own.ready_file is not None:
             own.ready_file.unlink(missing_ok=True)
     _say("stopped")
+    return 0
+
+
+def _run_workers(options: Mapping[str, Sequence[str]], own: ServeSettings) -> int:
+    """Run the nodes of this machine as processes, and return the exit code."""
+    own.data.mkdir(parents=True, exist_ok=True)
+    _say(f"timestone {timestone_version()}, pid {os.getpid()}, {format_count(len(options), 'worker')}")
+    manager = ServiceManager(os.environ)
+    environment = {name: value for name, value in os.environ.items() if name != VARIABLE}  # it hears of all
+
+    def ready() -> None:
+        if own.ready_file is not None:
+            write_ready_file(own.ready_file, os.getpid(), [*options], own.data)
+        _say("ready")
+        manager.ready(format_count(len(options), "worker"))
+
+    try:
+        workers = Workers(options, environment, prefixes_log=own.log_format == "text")
+        code = asyncio.run(workers.run(ready))
+    finally:
+        if own.ready_file is not None:
+            own.ready_file.unlink(missing_ok=True)
+    _say("stopped")
+    return code
 
 
 def _figures(collection: Collection, own: ServeSettings) -> list[Figures]:

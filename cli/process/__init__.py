@@ -1,4 +1,4 @@
-"""The process a command runs in: signals, standard streams, version.
+"""Processes: the one a command runs in (signals, standard streams, version), and the workers of a server.
 
 Read first: `interrupts.py`.
 """

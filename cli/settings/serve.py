@@ -36,6 +36,13 @@ class ServeSettings(Declared):
         default=Path("timestone-data"),
         metadata={"help": "directory of the store, created if missing", "metavar": "DIR"},
     )
+    workers: int = setting(
+        1,
+        "nodes of a cluster that run on this machine, each a process with a folder DIR/worker-N of its own; they share "
+        "the addresses of MQTT",
+        low=1,
+        high=256,
+    )
     ready_file: Path | None = field(
         default=None,
         metadata={

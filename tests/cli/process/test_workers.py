@@ -1,0 +1,120 @@
+"""Three nodes of a cluster on one machine, started by one command, with a real etcd: what they share, and how they are
+started again and stopped."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.cli import processes
+from tests.cluster.etcd_server import EtcdServer, etcd_server
+from tests.support.ports import reserved_port
+
+pytestmark = pytest.mark.slow
+LIMIT_S = 60.0
+
+
+class Server:
+    """`timestone serve --workers 3`, and what it has printed."""
+
+    def __init__(self, etcd: EtcdServer, folder: Path, port: int, *options: str) -> None:
+        self.folder, self.port, self.output = folder, port, folder.with_suffix(".log")
+        self.ready_file = folder.with_suffix(".ready")
+        url = f"etcd://127.0.0.1:{etcd.port}/plant"
+        command = [
+            sys.executable, "-m", "timestone_cli", "serve", "--workers", "3", "--cluster", url, "--data", str(folder),
+            "--mqtt", f"127.0.0.1:{port}", "--metrics-interval-ms", "0", "--console-listen", "none",
+            "--ready-file", str(self.ready_file), *options,
+        ]  # fmt: skip
+        with self.output.open("ab") as output:
+            self.process = subprocess.Popen(command, stdout=output, stderr=output)
+
+    def until(self, is_so: Callable[[], object]) -> None:
+        ends_s = time.monotonic() + LIMIT_S
+        while not is_so():
+            assert time.monotonic() < ends_s, self.output.read_text()
+            time.sleep(0.05)
+
+    def pids(self) -> list[int]:
+        workers = json.loads(self.ready_file.read_text())["workers"]
+        return [workers[f"worker-{number}"]["pid"] for number in range(3)]
+
+    def printed(self, text: str) -> int:
+        return self.output.read_text().count(text)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@contextmanager
+def served(tmp_path: Path) -> Iterator[Server]:
+    with etcd_server(tmp_path / "etcd") as etcd, reserved_port() as port:
+        made = processes.timestone("cluster", "init", f"etcd://127.0.0.1:{etcd.port}/plant")
+        assert made.returncode == 0, made
+        server = Server(etcd, tmp_path / "data", port)
+        try:
+            server.until(server.ready_file.exists)
+            yield server
+        finally:
+            server.process.kill()
+            server.process.wait()
+
+
+def test_workers_share_the_port_of_mqtt_and_one_that_dies_starts_again(tmp_path: Path) -> None:
+    with served(tmp_path) as server:
+        assert server.printed("\nready\n") == 1
+        pids = server.pids()
+        held = {pid: _listens(pid, server.port) for pid in pids}
+        assert set(held.values()) == {True}, held
+        for number in range(6):  # at any worker
+            words = ("-p", str(server.port), "-t", "line/1", "-m", str(number), "-q", "1", "--timeout", "30s")
+            assert processes.timestone("pub", *words).returncode == 0
+        os.kill(pids[1], signal.SIGKILL)
+        server.until(lambda: server.printed("worker-1 has ended with exit code -9; it starts again in 1 s"))
+        server.until(lambda: server.printed("worker-1  ready") == 2)
+        words = ("-p", str(server.port), "-t", "line/1", "-m", "last", "-q", "1", "--timeout", "30s")
+        assert processes.timestone("pub", *words).returncode == 0
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(LIMIT_S) == 0, server.output.read_text()
+        assert server.printed("\nstopped\n") == 1
+        assert server.printed("  stopped\n") == 3, "each worker has closed its store"
+        assert not server.ready_file.exists()
+        records = processes.timestone("read", str(server.folder / "worker-0"), "mqtt").stdout
+        assert [json.loads(line)["value"] for line in records.splitlines()] == [*map(str, range(6)), "last"]
+
+
+def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
+    with served(tmp_path) as server:
+        pids = server.pids()
+        server.process.kill()
+        server.until(lambda: not any(map(is_alive, pids)))
+
+
+def test_server_ends_when_a_worker_cannot_start(tmp_path: Path) -> None:
+    with etcd_server(tmp_path / "etcd") as etcd, reserved_port() as port:  # without a cluster in it
+        server = Server(etcd, tmp_path / "data", port)
+        assert server.process.wait(LIMIT_S) == 1, server.output.read_text()
+        assert server.printed("could not start: exit code")
+        assert server.printed("make it with `timestone cluster init`")
+    wrong = processes.timestone("serve", "--workers", "2", "--data", str(tmp_path / "other"))
+    assert (wrong.returncode, "expected --cluster URL as well" in wrong.stderr) == (64, True)
+
+
+def _listens(pid: int, port: int) -> bool:
+    """Return whether a process has a socket that listens at a port."""
+    rows = [line.split() for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
+    listening = {row[9] for row in rows if row[3] == "0A" and row[1].endswith(f":{port:04X}")}
+    links = [os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir() if path.is_symlink()]
+    return bool(listening & {link[8:-1] for link in links if link.startswith("socket:[")})
