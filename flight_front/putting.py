@@ -182,7 +182,9 @@ class Put:
             part = staged_part(decoded_batch(data, schema))
             return self._staging.stage(self._call, self._log, group, part)
 
-        return _done(await self._calls.in_thread(stage))
+        # On a cluster it waits for other nodes, and the threads that read must not.
+        run = self._calls.in_spool_thread if self._log.is_replicated else self._calls.in_thread
+        return _done(await run(stage))
 
     async def _answer(self) -> None:
         """Send the answers in order, until the end of the queue or an append that failed."""

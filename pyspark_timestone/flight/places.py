@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow.flight as fl
 
-from pyspark_timestone.flight.connection import AWAY, connection
+from pyspark_timestone.flight.connection import AWAY, FAILED, Headers, connection
 from pyspark_timestone.options.flight_server import FlightServer
 
 _ASK_S = 5.0
@@ -15,13 +15,14 @@ _ASK_S = 5.0
 
 
 class Places:
-    """Nodes of one cluster. Nothing is kept of an answer, because the next connection is made after a failure. Used by
-    one thread."""
+    """Nodes of one cluster. Nothing is kept of an answer, because the next connection is made after a failure; the
+    connection to the node that answered is, for its login. Used by one thread."""
 
     def __init__(self, server: FlightServer) -> None:
         self._server = server
         self._addresses = list(server.nodes)
         self._turns = itertools.count()
+        self._open: tuple[str, Any, Headers] | None = None
 
     def any_node(self) -> str:
         """Return the address of a node that answers. Raises FlightUnavailableError."""
@@ -65,7 +66,7 @@ class Places:
         failures = []
         for address in list(self._addresses):
             try:
-                found = _asked(self._server, address)
+                found = self._asked(address)
             except AWAY as error:
                 text = str(error).partition(". gRPC client debug context")[0]
                 failures.append(f"{address}: {text}")
@@ -77,16 +78,29 @@ class Places:
             return found
         raise fl.FlightUnavailableError(f"no node of the cluster answers: {'; '.join(failures)}")
 
+    def close(self) -> None:
+        """End the connection; the next question makes another one."""
+        opened, self._open = self._open, None
+        if opened is not None:
+            opened[1].close()
 
-def _asked(server: FlightServer, address: str) -> Mapping[str, Any]:
-    client, headers = connection(server, address)
-    try:
-        options = fl.FlightCallOptions(_ASK_S, headers=headers)
-        [answer] = client.do_action(fl.Action("cluster", b"{}"), options)
+    def _asked(self, address: str) -> Mapping[str, Any]:
+        is_kept = self._open is not None and self._open[0] == address
+        if not is_kept:
+            self.close()
+            self._open = (address, *connection(self._server, address))
+        assert self._open is not None
+        _, client, headers = self._open
+        try:
+            options = fl.FlightCallOptions(_ASK_S, headers=headers)
+            [answer] = client.do_action(fl.Action("cluster", b"{}"), options)
+        except FAILED as error:
+            self.close()
+            if is_kept and isinstance(error, fl.FlightUnauthenticatedError):
+                return self._asked(address)  # its login has ended
+            raise
         found: Mapping[str, Any] = json.loads(answer.body.to_pybytes())
         return found
-    finally:
-        client.close()
 
 
 def _leader(found: Mapping[str, Any], partition: int) -> str | None:

@@ -40,6 +40,8 @@ class RemoteStore:
     def __exit__(self, *error: object) -> None:
         for client in self._clients:
             client.close()
+        if self._places is not None:
+            self._places.close()
 
     def log_names(self, *, server: bool = False) -> list[tuple[str, int]]:
         """Return the logs that the user may read, sorted. The server does not list those about itself."""
