@@ -152,7 +152,8 @@ class MqttFront(Administration):
             kind = settings.user_from
             user = (lambda certificate: None) if kind == "login" else partial(certificate_name, kind=kind)
             address = shown_address(*listening.getsockname()[:2])
-            client_id = partial(client_id_of, connect_bytes=self._settings.connect_bytes)
+            limit = self._settings.connect_bytes
+            client_id = None if settings.websocket else partial(client_id_of, connect_bytes=limit)
             self._doors.append(Door(address, listening, context, user, client_id))
 
     def close_doors(self) -> None:

@@ -232,9 +232,9 @@ class Door(NamedTuple):
     """`ssl.SSLContext` for its connections; None without TLS."""
     certificate_user: Callable[[Mapping[str, Any]], str | None]
     """Returns the user in a client certificate, if the front takes it from there."""
-    client_id: Callable[[bytes], str | None]
+    client_id: Callable[[bytes], str | None] | None
     """Returns who a client is by the first bytes that it has sent; None while more are needed. Raises ValueError for
-    what is not the beginning of a connection."""
+    what is not the beginning of a connection. None where bytes do not say it."""
 
 
 class TopicNumbers(Protocol):

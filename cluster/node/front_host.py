@@ -47,11 +47,6 @@ class FrontHost:
 
     async def make_logs(self, etcd: Coordinator, keys: ClusterKeys, cluster: ClusterValue) -> None:
         """Make the logs that are missing. Raises ValueError for a cluster that the front cannot serve, ClusterError."""
-        if cluster.shards != 1:
-            raise ValueError(
-                f"invalid number of shards for {self._front.name}: expected a cluster of 1, "
-                f"got {keys.name} with {cluster.shards}"
-            )
         for name in self._front.log_names:
             await make_log(etcd, keys, name)
         await etcd.put(keys.log(STATE_LOG), LogValue().changed(STATE_SETTINGS).encode(), revision=0)
@@ -71,6 +66,12 @@ class FrontHost:
             for number in range(around.division.count)
         }
         self._front.open_doors()
+        unknown = [door.address for door in self._front.doors if door.client_id is None]
+        if self._is_divided and unknown:
+            raise ValueError(
+                f"invalid listener {unknown[0]} for {self._front.name}: expected one without WebSocket, "
+                f"got a cluster of {len(self._homes)} shards"
+            )
         self._relays = Relays(
             self._front.doors,
             around.hello,

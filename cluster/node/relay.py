@@ -246,6 +246,7 @@ class _Client(_Side):
         client_id: str | None = None
         try:
             while not self._is_known:
+                assert self.door.client_id is not None
                 client_id = self.door.client_id(self._early)
                 self._is_known = client_id is not None
                 if client_id is None:

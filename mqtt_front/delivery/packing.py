@@ -93,7 +93,9 @@ def _pack(feed: Feed, batch: Batch, target: Target, time: PassingTime, replay_un
 
 def _pack_part(feed: Feed, batch: Batch, target: Target, time: PassingTime, replay_until: int) -> Packed:
     first, plain = 0, Packed(b"", 0, 0, 0)
-    positions = PositionProperties(feed.log.name) if target.level == MQTT_5 and feed.tells_place else None
+    positions = None
+    if target.level == MQTT_5 and feed.tells_place:
+        positions = PositionProperties(feed.log.name, feed.source.partition)
     if batch.plain and not replay_until and feed.gap is None:
         first, plain = _pack_plain(feed, batch, target, positions)
     if first < len(batch):

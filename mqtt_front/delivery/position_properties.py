@@ -1,5 +1,5 @@
-"""User properties of a delivery that state the position of its record: `log`, `offset` and `timestamp`, after all
-others."""
+"""User properties of a delivery that state the position of its record: `log`, `partition` where a log has several,
+`offset` and `timestamp`, after all others."""
 
 from collections.abc import Mapping, Sequence
 
@@ -17,8 +17,10 @@ class PositionProperties:
 
     __slots__ = ("_front",)
 
-    def __init__(self, log: str) -> None:
-        self._front = _pair("log", log) + _USER_PROPERTY + text("offset")
+    def __init__(self, log: str, partition: int | None = None) -> None:
+        """partition: of a log that has several."""
+        of_partition = b"" if partition is None else _pair("partition", str(partition))
+        self._front = _pair("log", log) + of_partition + _USER_PROPERTY + text("offset")
 
     def front(self, digit_count: int) -> bytes:
         """Bytes before an offset of the given number of digits."""

@@ -55,6 +55,8 @@ class LogSource(NamedTuple):
     groups: Groups
     framed: dict[Any, Any]
     """Packets of the last batch that are the same for all its subscribers; see `delivery.packing`."""
+    partition: int | None = None
+    """Number of the partition of a log that has several."""
 
     @classmethod
     def of(cls, log: Log, groups: Groups | None = None) -> "LogSource":

@@ -240,9 +240,12 @@ def _starts(
         return {}
     start = start_of(form, wished)
     if start.kind is StartKind.OFFSET and len(sources) > 1:
-        raise InvalidName(f"offset {start.number} of {len(sources)} logs: name one with $stream/<log>")
+        raise InvalidName(
+            f"offset {start.number} of {len(sources)} logs: name one with $stream/<log>, or its partitions with "
+            "offset:<partition>:<n>"
+        )
     if start.kind is not StartKind.TIME:
-        return {one.log.key: beginning(one.log, start) for one in sources}
+        return {one.log.key: beginning(one.log, start, is_copy=one.partition is not None) for one in sources}
     if isinstance(found, Exception):
         raise OSError(f"the beginning could not be looked up: {found}") from found
     return {one.log.key: found[one.log.key, start] for one in sources}

@@ -61,11 +61,14 @@ class Router:
             self.appendable = tuple(
                 log if log.partition == home else partitions.appendable(log) for log in self.logs
             )
-        self.retained = tuple(views.get(log.key) or RetainedMessages(log) for log in logs)
+        self.retained = tuple(views[log.key] if log.key in views else RetainedMessages(log) for log in logs)
         """Retained messages of each log."""
         self.groups = Groups(self.shares)
         """The shared subscriptions."""
-        self._sources = tuple(LogSource(each.log, {}, each, self.groups, {}) for each in self.retained)
+        self._sources = tuple(
+            LogSource(each.log, {}, each, self.groups, {}, None if partitions is None else each.log.partition)
+            for each in self.retained
+        )
         self._server_sources = tuple(LogSource.of(log) for log in server_logs)
         self.readable = (*self.logs, *server_logs)
         """Logs that a replay can name."""

@@ -47,8 +47,10 @@ class RetainedMessage(NamedTuple):
 class RetainedMessages:
     """Retained messages of one log. Event-loop thread only."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, *, is_view: bool = False) -> None:
+        """is_view: another server leads the log, and numbers its topics."""
         self.log = log
+        self._is_view = is_view
         self.position = 0
         """First offset of the log that is not taken into account."""
         self.counts = Tally()
@@ -142,6 +144,8 @@ class RetainedMessages:
             message = self._by_offset.get(offset)
             if message is None:
                 continue  # a newer one exists, which is delivered when it is published
+            if self._is_view and self.log.topics.find(message.topic) is None:
+                continue  # a copy that begins again, and has no record yet
             if kept and size_bytes + message.size_bytes > _BATCH_BYTES:
                 following = offset
                 break

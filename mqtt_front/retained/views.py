@@ -54,7 +54,7 @@ class RetainedViews:
     def _opened(
         self, partitions: Partitions, shard: int, logs: Sequence[Log]
     ) -> tuple[Retaining, Sequence[RetainedMessages]]:
-        messages = [RetainedMessages(log) for log in logs if log.partition == shard]
+        messages = [RetainedMessages(log, is_view=True) for log in logs if log.partition == shard]
         view = Retaining(
             messages,
             _Read(partitions.documents(shard)),

@@ -70,18 +70,20 @@ def times(requests: Sequence[Request], wished: Wishes) -> set[Start]:
     return {one for one in found if one.kind is StartKind.TIME}
 
 
-def beginning(log: Log, start: Start) -> Beginning:
-    """Return the offset of a position in a log. Touches the disk for a time. Raises InvalidName for an offset that
+def beginning(log: Log, start: Start, *, is_copy: bool = False) -> Beginning:
+    """Return the offset of a position in a log. is_copy: another node may have more of it than this one, so an offset
+    may be assigned that is not here: then the end. Touches the disk for a time. Raises InvalidName for an offset that
     is not assigned yet, OSError."""
     first, end = log.start_offset, log.end_offset
+    start = start.of_partition(log.partition)
     if start.kind is StartKind.EARLIEST:
         return Beginning(first, False)
     if start.kind is StartKind.LATEST:
         return Beginning(end, False)
     if start.kind is StartKind.OFFSET:
-        if start.number > end:
+        if start.number > end and not is_copy:
             raise InvalidName(f"offset {start.number} of log {log.name}, which ends at {end}")
-        return Beginning(max(start.number, first), start.number < first)
+        return Beginning(min(max(start.number, first), end), start.number < first)
     offset = log.offset_at(start.number)
     # Older records may have existed only if the log does not begin with its first.
     return Beginning(

@@ -7,6 +7,7 @@ from timestone.errors import InvalidName
 from timestone.record import parse_time, time_us
 
 _NUMBER_MAX = (1 << 63) - 1
+_PARTITIONS_MAX = 1024
 
 
 class StartKind(enum.Enum):
@@ -17,6 +18,8 @@ class StartKind(enum.Enum):
     LATEST = enum.auto()
     """No number: records appended from now on."""
     OFFSET = enum.auto()
+    OFFSETS = enum.auto()
+    """No number, but an offset by partition; the oldest record of those that are not named."""
     TIME = enum.auto()
     """Microseconds since 1970: the first record appended then or later."""
 
@@ -26,6 +29,15 @@ class Start(NamedTuple):
 
     kind: StartKind
     number: int = 0
+    offsets: tuple[tuple[int, int], ...] = ()
+    """Partitions, and the offset in each."""
+
+    def of_partition(self, partition: int) -> "Start":
+        """Return the position in one partition of the log."""
+        if self.kind is not StartKind.OFFSETS:
+            return self
+        found = dict(self.offsets).get(partition)
+        return EARLIEST if found is None else Start(StartKind.OFFSET, found)
 
 
 EARLIEST = Start(StartKind.EARLIEST)
@@ -33,7 +45,8 @@ LATEST = Start(StartKind.LATEST)
 
 
 def parse_property_start(text: str) -> Start:
-    """Parse `earliest`, `latest`, microseconds since 1970, or `offset:<n>`. Raises InvalidName."""
+    """Parse `earliest`, `latest`, microseconds since 1970, `offset:<n>`, or `offset:<partition>:<n>`, of which several
+    may follow with commas. Raises InvalidName."""
     if (word := _word(text)) is not None:
         return word
     return Start(StartKind.TIME, _number(text, text))
@@ -60,9 +73,14 @@ def _word(text: str) -> Start | None:
         return EARLIEST
     if text == "latest":
         return LATEST
-    if text.startswith("offset:"):
-        return Start(StartKind.OFFSET, _number(text[len("offset:") :], text))
-    return None
+    if not text.startswith("offset:"):
+        return None
+    named = text[len("offset:") :]
+    if ":" not in named:
+        return Start(StartKind.OFFSET, _number(named, text))
+    pairs = [one.partition(":") for one in named.split(",", _PARTITIONS_MAX)]
+    offsets = {_number(partition, text): _number(offset, text) for partition, _, offset in pairs}
+    return Start(StartKind.OFFSETS, 0, tuple(offsets.items()))
 
 
 def _number(digits: str, text: str) -> int:

@@ -2,7 +2,7 @@
 requires."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from mqtt_front.codec import packets
 from mqtt_front.codec.packets import Connack, Connect, Packet, Puback, Pubcomp, Publish, Pubrec, Pubrel
@@ -65,11 +65,19 @@ class LastingClient:
 
 
 class LastingPublisher(LastingClient):
-    """Publishes counted payloads to `k` at random QoS, a window at a time, and resends unfinished ones."""
+    """Publishes counted payloads to topics in turn at random QoS, a window at a time, and resends unfinished ones."""
 
-    def __init__(self, client_id: str, level: int, first: int, chance: random.Random) -> None:
+    def __init__(
+        self,
+        client_id: str,
+        level: int,
+        first: int,
+        chance: random.Random,
+        topics: Sequence[str] = ("k",),
+    ) -> None:
         super().__init__(client_id, level)
-        self.number = first
+        self.first = self.number = first
+        self._topics = topics
         self.acknowledged: list[int] = []
         self.stopping = False
         self._chance = chance
@@ -92,7 +100,7 @@ class LastingPublisher(LastingClient):
             qos = self._chance.randrange(3)
             self.number += 1
             if qos == 0:
-                fresh.append(Publish("k", b"0:%d" % self.number))
+                fresh.append(Publish(self._topic(self.number), b"0:%d" % self.number))
                 continue
             self._packet_id = self._packet_id % 60_000 + 1
             self._in_flight[self._packet_id] = (self.number, qos)
@@ -100,9 +108,16 @@ class LastingPublisher(LastingClient):
         if fresh:
             client.send(*fresh)
 
+    def _topic(self, number: int) -> str:
+        return self._topics[number % len(self._topics)]
+
+    def end_with(self, number: int) -> None:
+        """Publish only this number, at QoS 1."""
+        self._in_flight, self.stopping = {1: (number, 1)}, True
+
     def _publish(self, packet_id: int, *, duplicate: bool = False) -> Publish:
         number, qos = self._in_flight[packet_id]
-        return Publish("k", b"%d:%d" % (qos, number), qos, False, duplicate, packet_id)
+        return Publish(self._topic(number), b"%d:%d" % (qos, number), qos, False, duplicate, packet_id)
 
     def take(self, client: RawClient, packet: Packet) -> None:
         if isinstance(packet, Pubcomp):
@@ -117,10 +132,12 @@ class LastingPublisher(LastingClient):
 
 
 class LastingSubscriber(LastingClient):
-    """Receives `k` at a QoS and keeps the promise of QoS 2: a packet id that is not released is not a new message."""
+    """Receives a filter at a QoS and keeps the promise of QoS 2: a packet id that is not released is not a new
+    message."""
 
-    def __init__(self, client_id: str, level: int, qos: int) -> None:
+    def __init__(self, client_id: str, level: int, qos: int, topic_filter: str = "k") -> None:
         super().__init__(client_id, level)
+        self._filter = topic_filter
         self.qos = qos
         self.received: list[bytes] = []
         self.subscribed = False
@@ -128,7 +145,7 @@ class LastingSubscriber(LastingClient):
 
     def begin(self, client: RawClient, present: bool) -> None:
         if not self.subscribed:
-            client.send(packets.Subscribe(77, (packets.Request("k", self.qos),)))
+            client.send(packets.Subscribe(77, (packets.Request(self._filter, self.qos),)))
 
     def take(self, client: RawClient, packet: Packet) -> None:
         if isinstance(packet, Publish):

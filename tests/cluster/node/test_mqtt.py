@@ -66,8 +66,7 @@ def test_sessions_keep_their_promises_when_leaders_are_killed_suspended_stopped_
                     publisher.stopping = True
                 until(lambda: all(publisher.idle for publisher in publishers))
             end = LastingPublisher("last", 4, 10**9, chance)
-            end.go_on = lambda client: None  # type: ignore[method-assign]
-            end._in_flight = {1: (10**9, 1)}
+            end.end_with(10**9)
             with roaming([end], cluster.addresses, seed + 200):
                 until(lambda: end.idle)
             until(lambda: all(b"1:1000000000" in one.received[-9:] for one in subscribers))
@@ -356,7 +355,9 @@ def test_clients_are_sent_on_and_no_will_is_published_when_a_leader_hands_over(t
         assert cluster.records() == [b"before", b"after"]
 
 
-def test_node_refuses_mqtt_in_one_line_when_the_cluster_has_more_shards(tmp_path: Path) -> None:
+def test_node_refuses_a_websocket_listener_in_one_line_when_the_cluster_has_more_shards(
+    tmp_path: Path,
+) -> None:
     with etcd_server(tmp_path / "etcd") as server:
 
         async def make() -> None:
@@ -366,14 +367,13 @@ def test_node_refuses_mqtt_in_one_line_when_the_cluster_has_more_shards(tmp_path
         asyncio.run(make())
         url = f"etcd://127.0.0.1:{server.port}/{NAME}"
         command = [sys.executable, "-m", "timestone_cli", "serve", "--data", str(tmp_path / "a")]
-        command += ["--cluster", url, "--mqtt", "127.0.0.1:0", "--console-listen", "none"]
+        config = tmp_path / "timestone.toml"
+        config.write_text('[[mqtt.listeners]]\naddress = "127.0.0.1:0"\nwebsocket = true\n')
+        command += ["--cluster", url, "--config", str(config), "--console-listen", "none"]
         ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode != 0
-    assert (
-        ended.stderr.strip()
-        .splitlines()[-1]
-        .endswith("cluster: invalid number of shards for mqtt: expected a cluster of 1, got plant with 4")
-    )
+    said = ended.stderr.strip().splitlines()[-1]
+    assert said.endswith("for mqtt: expected one without WebSocket, got a cluster of 4 shards"), said
 
 
 def test_clients_wait_at_the_door_when_no_node_leads(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -33,6 +34,8 @@ class Leader:
 
     def __init__(self) -> None:
         self.asked: list[Relay] = []
+        self.numbers: list[int] = []
+        """Of the shards of those."""
         self.is_serving = True
         self.echoes: list[Echo] = []
         self.listener = Listener("cluster", lambda node: None, lambda *_: None, self._handle)
@@ -45,6 +48,7 @@ class Leader:
     def _handle(self, writer: asyncio.StreamWriter, number: int, message: Message) -> bool:
         assert isinstance(message, Relay)
         self.asked.append(message)
+        self.numbers.append(number)
         writer.writelines(encoded(Relayed("" if self.is_serving else "not now")))
         if self.is_serving:
             echo = Echo(writer)
@@ -169,3 +173,72 @@ def test_client_is_refused_when_there_are_too_many() -> None:
         writer.close()
 
     relayed(check, count_limit=1)
+
+
+class Shouting(asyncio.BufferedProtocol):
+    """A client that is served here: it gets back in upper case what it has sent."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray(3)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def get_buffer(self, size_hint: int) -> bytearray:
+        return self._buffer
+
+    def buffer_updated(self, count: int) -> None:
+        self._transport.write(bytes(self._buffer[:count]).upper())
+
+
+class TwoHomes:
+    """Clients whose name begins with h are at home here, in shard 0, others elsewhere, in shard 1."""
+
+    def home_of(self, client_id: str) -> int:
+        return 0 if client_id[:1] in ("h", "") else 1
+
+    def leads(self, shard: int) -> bool:
+        return shard == 0
+
+    def admit(
+        self, door: int, address: object, user: str | None, keep: object, shard: int = 0, **how: bool
+    ) -> Any:
+        assert how == {"is_here": True}
+        return Shouting() if shard == 0 else None
+
+
+def first_line(data: bytes) -> str | None:
+    if data.startswith(b"?"):
+        raise ValueError("not a name")
+    return data.split(b"\n")[0].decode() if b"\n" in data else None
+
+
+@pytest.mark.parametrize(
+    ("pieces", "answer", "shard"),
+    [
+        ((b"he", b"re\nmore"), b"HERE\nMORE and more".replace(b" and more", b" AND MORE"), None),
+        ((b"the", b"re\nmore"), b"there\nmore and more", 1),
+        ((b"?",), b"? AND MORE", None),
+    ],
+)
+def test_client_is_served_at_its_home_here_or_elsewhere_when_it_has_sent_who_it_is(
+    pieces: tuple[bytes, ...], answer: bytes, shard: int | None
+) -> None:
+    async def check(leader: Leader, relays: Relays, port: int) -> None:
+        relays.homes = TwoHomes()
+        relays.doors = [relays.doors[0]._replace(client_id=first_line)]
+        relays.shut()
+        await relays.open()
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for piece in pieces:
+            await asyncio.sleep(0.1)
+            assert leader.asked == []
+            writer.write(piece)
+        await asyncio.sleep(0.1)
+        writer.write(b" and more")
+        assert await reader.readexactly(len(answer)) == answer
+        assert leader.numbers == ([] if shard is None else [shard])
+        writer.close()
+
+    relayed(check)

@@ -1,0 +1,249 @@
+"""MQTT on a cluster of several shards: clients, topics and work on all nodes, which are killed, suspended and stopped.
+
+TIMESTONE_CLUSTER_SECONDS=900 pytest -k sessions_keep tests/cluster/node/test_mqtt_shards.py
+"""
+
+import os
+import random
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from mqtt_front.codec.packets import Disconnect, Puback, Publish, Will
+from mqtt_front.codec.properties import Properties
+from mqtt_front.reasons import Reason
+from tests.cluster.mqtt_cluster import MqttCluster, last_words, mqtt_cluster, roaming, until
+from tests.support.mqtt_lasting import LastingPublisher, LastingSubscriber
+from tests.support.seeds import run_seed, told_on_failure
+from timestone_cluster.division import Division
+
+pytestmark = pytest.mark.slow
+
+SECONDS = float(os.environ.get("TIMESTONE_CLUSTER_SECONDS", "20"))
+SHARDS = 4
+LASTING = Properties(session_expiry_interval=0xFFFFFFFF)
+DIVISION = Division(SHARDS)
+FAULTS = ("kill", "suspend", "stop")
+
+
+def named(shard: int, prefix: str = "device") -> str:
+    """Return a client id, or a topic, of a shard."""
+    return next(one for number in range(1000) if DIVISION.of_client(one := f"{prefix}-{number}") == shard)
+
+
+TOPICS = tuple(named(shard, f"k/{number}") for shard in range(SHARDS) for number in range(2))
+
+
+def test_publish_on_any_node_reaches_subscribers_on_all_once(tmp_path: Path) -> None:
+    with mqtt_cluster(tmp_path, shards=SHARDS) as cluster:
+        doors = cluster.nodes
+        subscribers = [
+            cluster.client(named(shard, f"sub-{door.name}"), door)[0]
+            for door in doors
+            for shard in range(SHARDS)
+        ]
+        for subscriber in subscribers:
+            subscriber.subscribe("#")
+        sent = []
+        for door in doors:
+            for home in range(SHARDS):
+                with cluster.client(named(home, f"pub-{door.name}"), door)[0] as publisher:
+                    for shard in range(SHARDS):
+                        for number in (1, 2):
+                            payload = f"{door.name} {home} {shard} {number}".encode()
+                            publisher.publish(named(shard, "topic"), payload, number)
+                            sent.append(payload)
+        for subscriber in subscribers:
+            assert sorted(one.payload for one in subscriber.receive(len(sent))) == sorted(sent)
+        subscribers[0].expect_silence()
+        cluster.stop()
+        assert sorted(one for shard in range(SHARDS) for one in cluster.records(shard)) == sorted(sent)
+
+
+def test_sessions_keep_their_promises_when_leaders_of_any_shard_are_killed_suspended_and_stopped(
+    tmp_path: Path,
+) -> None:
+    seed = run_seed("cluster mqtt shards")
+    with told_on_failure(TIMESTONE_SEED=seed), mqtt_cluster(tmp_path, shards=SHARDS) as cluster:
+        chance = random.Random(seed)
+        publishers = [
+            LastingPublisher(f"p{level}-{home}", level, (level * 10 + home) * 10_000_000, chance, TOPICS)
+            for level in (4, 5)
+            for home in range(2)
+        ]
+        subscribers = [
+            LastingSubscriber(f"s{level}-{qos}", level, qos, "k/#") for level in (4, 5) for qos in (1, 2)
+        ]
+        faults = dict.fromkeys(FAULTS, 0)
+        with roaming([*subscribers], cluster.addresses, seed):
+            until(lambda: all(one.subscribed for one in subscribers))
+            with roaming([*publishers], cluster.addresses, seed + 100):
+                ends_s = time.monotonic() + SECONDS
+                number = 0
+                while number < len(FAULTS) or time.monotonic() < ends_s:
+                    kind = FAULTS[number % len(FAULTS)]
+                    faults[kind] += 1
+                    number += 1
+                    _break(cluster, kind, chance)
+                    time.sleep(chance.uniform(0.2, 2))
+                for publisher in publishers:
+                    publisher.stopping = True
+                until(lambda: all(publisher.idle for publisher in publishers))
+            ends = [
+                LastingPublisher(f"last-{topic}", 4, 10**9 + number, chance, (topic,))
+                for number, topic in enumerate(TOPICS)
+            ]
+            for end in ends:
+                end.end_with(end.number)
+            with roaming([*ends], cluster.addresses, seed + 200):
+                until(lambda: all(end.idle for end in ends))
+            last = {b"1:%d" % (10**9 + number) for number in range(len(TOPICS))}
+            until(lambda: all(last <= set(one.received) for one in subscribers))
+        cluster.stop()
+        _check([cluster.records(shard) for shard in range(SHARDS)], publishers, subscribers)
+        print(
+            f"mqtt on {SHARDS} shards: {faults}, {sum(len(p.acknowledged) for p in publishers)} acknowledged"
+        )
+
+
+def _break(cluster: MqttCluster, kind: str, chance: random.Random) -> None:
+    leader = cluster.leader(chance.randrange(SHARDS))
+    match kind:
+        case "kill":
+            leader.kill()
+        case "suspend":
+            leader.signal(signal.SIGSTOP)
+        case "stop":
+            leader.stop()
+    cluster.all_led(other_than=leader)
+    time.sleep(chance.uniform(0, 1))
+    if kind == "suspend":
+        leader.signal(signal.SIGCONT)
+    else:
+        leader.start()
+    cluster.all_led(in_sync=3)
+
+
+def _check(
+    logs: list[list[bytes]], publishers: list[LastingPublisher], subscribers: list[LastingSubscriber]
+) -> None:
+    acknowledged = {number for one in publishers for number in one.acknowledged}
+    stored = Counter(payload for log in logs for payload in log)
+    assert acknowledged, "the test did nothing"
+    missing = acknowledged - {int(payload[2:]) for payload in stored}
+    assert not missing, f"acknowledged publishes are missing: {sorted(missing)[:5]}"
+    twice = [payload for payload, times in stored.items() if payload[:1] == b"2" and times > 1]
+    assert twice == [], f"QoS 2 twice in a log: {twice[:5]}"
+    for log in logs:
+        for publisher in publishers:
+            for topic in range(len(TOPICS)):
+                mine = [
+                    int(payload[2:])
+                    for payload in log
+                    if payload[:1] != b"0"
+                    and int(payload[2:]) // 10_000_000 == publisher.first // 10_000_000
+                    and int(payload[2:]) % len(TOPICS) == topic
+                ]
+                assert list(dict.fromkeys(mine)) == sorted(set(mine)), "the order of a topic is not kept"
+        promised = list(dict.fromkeys(payload for payload in log if payload[:1] != b"0"))
+        wanted = set(promised)
+        for subscriber in subscribers:
+            received = list(dict.fromkeys(one for one in subscriber.received if one in wanted))
+            assert received == promised, f"{subscriber.client_id} is not complete in order"
+    for subscriber in subscribers:
+        if subscriber.qos == 2:
+            again = [p for p, times in Counter(subscriber.received).items() if p[:1] == b"2" and times > 1]
+            assert again == [], f"QoS 2 was delivered twice: {again[:5]}"
+
+
+def test_retained_messages_and_wills_are_those_of_all_shards(tmp_path: Path) -> None:
+    with mqtt_cluster(tmp_path, "--cluster-will-grace-s", "2", shards=SHARDS) as cluster:
+        doors = cluster.nodes
+        topics = [named(shard, "kept/x") for shard in range(SHARDS)]
+        for number, topic in enumerate(topics):
+            with cluster.client(named((number + 1) % SHARDS, "keeper"), doors[number % 3])[0] as keeper:
+                for value in (b"old", b"new"):
+                    keeper.send(Publish(topic, value, 1, retain=True, packet_id=1))
+                    assert keeper.expect(Puback).reason == 0
+                assert keeper.subscribe("kept/+") == (1,)
+                kept = {one.topic: one.payload for one in keeper.receive(number + 1)}
+                assert kept == dict.fromkeys(topics[: number + 1], b"new"), "its own is there at once"
+        for door in doors:
+            for home in range(SHARDS):
+                with cluster.client(named(home, "reader"), door)[0] as reader:
+                    reader.subscribe("kept/+")
+                    found = reader.receive(SHARDS)
+                    assert {one.topic: one.payload for one in found} == dict.fromkeys(topics, b"new")
+                    assert all(one.retain for one in found)
+        with cluster.client("watcher", doors[0])[0] as watcher:
+            watcher.subscribe("will/+")
+            for home in range(SHARDS):
+                topic = named((home + 1) % SHARDS, "will/x")
+                left = cluster.client(named(home, "left"), doors[home % 3], will=Will(topic, b"gone", 1))[0]
+                left.socket.close()
+            assert {one.payload for one in watcher.receive(SHARDS)} == {b"gone"}
+        leader = cluster.leader(1)
+        leader.kill()
+        cluster.all_led(other_than=leader)
+        with cluster.client(named(2, "after"), cluster.others(leader)[0])[0] as reader:
+            reader.subscribe("kept/+")
+            assert {one.topic for one in reader.receive(SHARDS)} == set(topics)
+
+
+def test_client_is_taken_over_and_finds_its_session_at_each_node(tmp_path: Path) -> None:
+    with mqtt_cluster(tmp_path, shards=SHARDS) as cluster:
+        for home in range(SHARDS):
+            name, earlier = named(home), None
+            for number, node in enumerate(cluster.nodes * 2):
+                client, answer = cluster.client(name, node, clean=False, properties=LASTING)
+                assert answer.session_present == (number > 0)
+                assert answer.properties.shared_subscription_available == 0
+                if earlier is None:
+                    client.subscribe(f"to/{name}/#")
+                else:
+                    words = [one.reason for one in last_words(earlier) if isinstance(one, Disconnect)]
+                    assert words == [Reason.SESSION_TAKEN_OVER]
+                    earlier.close()
+                client.publish(f"to/{name}/{number}", b"%d" % number, packet_id=1)
+                assert [one.payload for one in client.receive(1)] == [b"%d" % number]
+                client.expect_silence()
+                earlier = client
+            assert earlier is not None
+            assert earlier.subscribe("$share/g/a") == (Reason.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED,)
+            earlier.close()
+        client, answer = cluster.client("", cluster.nodes[0], clean=True, properties=LASTING)
+        assigned = answer.properties.assigned_client_identifier
+        assert assigned is not None
+        client.close()
+        _, answer = cluster.client(assigned, cluster.nodes[1], clean=False, properties=LASTING)
+        assert answer.session_present, "an assigned id has the home that it was assigned at"
+
+
+def test_device_continues_behind_the_offsets_that_it_holds_on_another_node(tmp_path: Path) -> None:
+    with mqtt_cluster(tmp_path, shards=SHARDS) as cluster:
+        leader = cluster.leader()
+        topics = [named(shard, "t/x") for shard in range(SHARDS)]
+        with cluster.client("device", leader)[0] as client:
+            for number in range(3):
+                for topic in topics:
+                    client.publish(topic, b"%d" % number)
+            client.subscribe("$stream/mqtt/t/#", properties=_from("earliest"))
+            held: dict[str, int] = {}
+            for one in client.receive(3 * SHARDS):
+                said = dict(one.properties.user_properties)
+                if one.payload == b"1":
+                    held[said["partition"]] = int(said["offset"])
+        assert len(held) == SHARDS
+        leader.kill()
+        start = "offset:" + ",".join(f"{partition}:{offset + 1}" for partition, offset in held.items())
+        with cluster.client("device", cluster.others(leader)[0])[0] as client:
+            assert client.subscribe("$stream/mqtt/t/#", properties=_from(start)) == (1,)
+            assert [one.payload for one in client.receive(SHARDS)] == [b"2"] * SHARDS
+            client.expect_silence()
+
+
+def _from(start: str) -> Properties:
+    return Properties(user_properties=(("stream-offset", start), ("stream-reset", "1")))
