@@ -1,10 +1,11 @@
 """What an operator does with a cluster in etcd: make it, make a log, look at it. Moving replicas is in `moving`."""
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from timestone_cluster.division import MOST_TEMPLATES, check_template
 from timestone_cluster.errors import ClusterExists
 from timestone_cluster.etcd.client import Coordinator, KeyValue
 from timestone_cluster.etcd.keys import (
@@ -79,13 +80,21 @@ class ClusterStatus(NamedTuple):
         return named[0] if named else wanted
 
 
-async def make_cluster(etcd: Coordinator, keys: ClusterKeys, *, shards: int, replicas: int) -> ClusterValue:
-    """Make a cluster, whose numbers cannot change later. Raises ValueError, ClusterExists, EtcdUnavailable."""
+async def make_cluster(
+    etcd: Coordinator, keys: ClusterKeys, *, shards: int, replicas: int, topic_keys: Sequence[str] = ()
+) -> ClusterValue:
+    """Make a cluster, whose numbers and templates of `division` cannot change later. Raises ValueError, ClusterExists,
+    EtcdUnavailable."""
     if not 1 <= shards <= MOST_SHARDS:
         raise ValueError(f"invalid number of shards: expected 1 to {MOST_SHARDS}, got {shards}")
     if not 1 <= replicas <= MOST_REPLICAS:
         raise ValueError(f"invalid number of replicas: expected 1 to {MOST_REPLICAS}, got {replicas}")
-    value = ClusterValue(secrets.token_hex(8), shards, replicas, replicas // 2 + 1, LEVELS[1])
+    if len(topic_keys) > MOST_TEMPLATES:
+        raise ValueError(f"invalid keys: expected up to {MOST_TEMPLATES}, got {len(topic_keys)}")
+    templates = tuple(map(check_template, topic_keys))
+    value = ClusterValue(
+        secrets.token_hex(8), shards, replicas, replicas // 2 + 1, LEVELS[1], topic_keys=templates
+    )
     outcome = await etcd.put(keys.cluster, value.encode(), revision=0)
     if not outcome.is_done:
         raise ClusterExists(f"there is a cluster {keys.name!r} in etcd already")

@@ -126,12 +126,18 @@ def command() -> None:
 @connection
 @click.option("--shards", type=int, default=1, help="Units of leadership; cannot change later.")
 @click.option("--replicas", type=int, default=3, help="Nodes that have each shard.")
-def init(url: str, shards: int, replicas: int, **access: Any) -> None:
+@click.option(
+    "--key",
+    "topic_keys",
+    multiple=True,
+    metavar="FILTER",
+    help="Where topics have the key that decides on their shard, as in devices/{key}/#; may be repeated.",
+)
+def init(url: str, shards: int, replicas: int, topic_keys: tuple[str, ...], **access: Any) -> None:
     """Make a cluster in etcd."""
     operations = cluster_module("operations")
-    made = with_etcd(
-        url, access, lambda etcd, keys: operations.make_cluster(etcd, keys, shards=shards, replicas=replicas)
-    )
+    numbers = {"shards": shards, "replicas": replicas, "topic_keys": topic_keys}
+    made = with_etcd(url, access, lambda etcd, keys: operations.make_cluster(etcd, keys, **numbers))
     print_text(
         f"cluster {made.id}: {format_count(made.shards, 'shard')}, {made.replicas} replicas, "
         f"{made.min_isr} in sync at least"

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from timestone.address import parse_address
 from timestone.config import LogConfig, with_settings
 from timestone.format.names import validate_log
+from timestone_cluster.division import check_template
 from timestone_cluster.errors import UndecodableValue
 
 ROOT = "/timestone/"
@@ -94,6 +95,8 @@ class ClusterValue:
     """How long a node may be away before its replicas are placed elsewhere."""
     leader_pause_ms: int = 60 * 1000
     """Between two hand-overs to preferred leaders."""
+    topic_keys: tuple[str, ...] = ()
+    """Templates of `division`; cannot change."""
 
     def changed(self, settings: Mapping[str, Any]) -> "ClusterValue":
         """Return the value with other settings. Raises ValueError for an invalid one."""
@@ -116,7 +119,8 @@ class ClusterValue:
         def made(fields: dict[str, Any]) -> ClusterValue:
             shards, replicas, min_isr = (_whole(fields[name]) for name in ("shards", "replicas", "min_isr"))
             level = _whole(fields.get("level", 1))
-            found = cls(_text(fields["id"]), shards, replicas, min_isr, level)
+            topic_keys = tuple(check_template(_text(one)) for one in fields.get("topic_keys", ()))
+            found = cls(_text(fields["id"]), shards, replicas, min_isr, level, topic_keys=topic_keys)
             if not (1 <= found.shards <= MOST_SHARDS and 1 <= found.min_isr <= found.replicas):
                 raise ValueError("numbers out of range")
             return found.changed({name: fields[name] for name in CLUSTER_SETTINGS if name in fields})

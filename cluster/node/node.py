@@ -131,7 +131,7 @@ class Node:
         port = await listener.start(*self._listen, self._tls.server if self._tls else None)
         self.address = self._advertise or shown_address(host, port)
         if self._host is not None:
-            division = Division(self._cluster.shards)
+            division = Division(self._cluster.shards, self._cluster.topic_keys)
             context = self._tls.client if self._tls else None
             hello = Hello(self._cluster.id, "")
             self._host.open(Around(division, hello, context, self._front_place, held.shards))

@@ -119,6 +119,7 @@ def mqtt_cluster(
     *options: str,
     own: Callable[[str], Sequence[str]] = lambda name: (),
     shards: int = 1,
+    topic_keys: Sequence[str] = (),
 ) -> Iterator[MqttCluster]:
     """Run etcd and three nodes for a while. options: of each node. own: returns those of the node of a name."""
     with ExitStack() as stack:
@@ -126,7 +127,7 @@ def mqtt_cluster(
 
         async def make() -> None:
             async with EtcdClient([server.url]) as client:
-                await make_cluster(client, KEYS, shards=shards, replicas=3)
+                await make_cluster(client, KEYS, shards=shards, replicas=3, topic_keys=topic_keys)
 
         asyncio.run(make())
         ports = [stack.enter_context(reserved_port()) for _ in range(3)]

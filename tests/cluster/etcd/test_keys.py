@@ -1,5 +1,7 @@
 """Keys and values in etcd."""
 
+from dataclasses import replace
+
 import pytest
 
 from timestone.errors import InvalidName
@@ -9,7 +11,9 @@ from timestone_cluster.etcd.keys import ClusterKeys, ClusterValue, LogValue, Nod
 
 def test_values_are_the_same_when_they_were_encoded_and_decoded() -> None:
     cluster, node = ClusterValue("0123", 4, 3, 2), NodeValue("a", "[::1]:7000")
-    assert ClusterValue.decode(cluster.encode()) == cluster
+    keyed = replace(cluster, topic_keys=("a/{key}/#",))
+    for one in (cluster, keyed):
+        assert ClusterValue.decode(one.encode()) == one
     assert NodeValue.decode(node.encode()) == node
 
 
@@ -20,6 +24,7 @@ def test_values_are_the_same_when_they_were_encoded_and_decoded() -> None:
         b'{"version": 1, "id": "", "shards": 1, "replicas": 3, "min_isr": 2}',
         b'{"version": 1, "id": "a", "shards": 0, "replicas": 3, "min_isr": 2}',
         b'{"version": 1, "id": "a", "shards": 1, "replicas": 1, "min_isr": 2}',
+        b'{"version": 1, "id": "a", "shards": 1, "replicas": 3, "min_isr": 2, "topic_keys": ["a"]}',
         b'{"version": 1, "id": "a", "shards": 1.5, "replicas": 3, "min_isr": 2}',
     ],
 )  # fmt: skip

@@ -247,3 +247,18 @@ def test_device_continues_behind_the_offsets_that_it_holds_on_another_node(tmp_p
 
 def _from(start: str) -> Properties:
     return Properties(user_properties=(("stream-offset", start), ("stream-reset", "1")))
+
+
+def test_topics_of_a_device_are_in_the_shard_of_its_client_when_the_cluster_has_a_key(tmp_path: Path) -> None:
+    with mqtt_cluster(tmp_path, shards=SHARDS, topic_keys=["devices/{key}/#"]) as cluster:
+        for home in range(SHARDS):
+            device = named(home)
+            with cluster.client(device, cluster.nodes[home % 3])[0] as client:
+                client.subscribe(f"devices/{device}/#")
+                for number in range(5):
+                    client.publish(f"devices/{device}/{number}", b"%d" % home, packet_id=number + 1)
+                assert [one.payload for one in client.receive(5)] == [b"%d" % home] * 5
+        cluster.stop()
+        assert [cluster.records(shard) for shard in range(SHARDS)] == [
+            [b"%d" % home] * 5 for home in range(SHARDS)
+        ]

@@ -17,6 +17,11 @@ def test_position_properties_are_encoded_as_user_properties() -> None:
     )
 
 
+def test_partition_is_said_where_a_log_has_several() -> None:
+    block = read_block(Fields(PositionProperties("a", 3).of(7, 0)), Carrier.PUBLISH)
+    assert block.user_properties == (("log", "a"), ("partition", "3"), ("offset", "7"), ("timestamp", "0"))
+
+
 def test_gap_property_comes_first() -> None:
     block = read_block(Fields(PositionProperties("a").of(7, 0, gap=5)), Carrier.PUBLISH)
     assert block.user_properties == (("stream-gap", "5"), ("log", "a"), ("offset", "7"), ("timestamp", "0"))

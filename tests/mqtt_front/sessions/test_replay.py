@@ -83,3 +83,12 @@ def test_start_deleted_by_retention_is_reported(log: Log, monkeypatch: pytest.Mo
     assert beginning(log, Start(StartKind.OFFSET, 3)) == Beginning(3, False)
     assert beginning(log, Start(StartKind.TIME, first_us - 1)) == Beginning(3, True)
     assert beginning(log, Start(StartKind.TIME, first_us)) == Beginning(3, False)
+
+
+def test_offset_that_a_copy_has_not_yet_is_its_end(log: Log) -> None:
+    beyond = Start(StartKind.OFFSET, log.end_offset + 5)
+    with pytest.raises(InvalidName):
+        beginning(log, beyond)
+    assert beginning(log, beyond, is_copy=True) == Beginning(log.end_offset, False)
+    named = Start(StartKind.OFFSETS, 0, ((0, 1), (4, 0)))
+    assert beginning(log, named).offset == 1

@@ -54,3 +54,19 @@ def test_start_level_of_a_filter_is_parsed(text: str, start: Start) -> None:
 def test_invalid_start_level_is_refused(text: str) -> None:
     with pytest.raises(InvalidName):
         parse_topic_start(text)
+
+
+def test_offsets_by_partition_are_those_that_are_named_and_the_oldest_record_of_others() -> None:
+    start = parse_property_start("offset:3:17,0:5")
+    assert (start.kind, start.of_partition(0)) == (StartKind.OFFSETS, Start(StartKind.OFFSET, 5))
+    assert (start.of_partition(3), start.of_partition(1)) == (Start(StartKind.OFFSET, 17), EARLIEST)
+    assert parse_topic_start("@offset:3:17").of_partition(3) == Start(StartKind.OFFSET, 17)
+    assert LATEST.of_partition(7) is LATEST
+
+
+@pytest.mark.parametrize(
+    "text", ["offset:1:", "offset::1", "offset:1:2,", "offset:1:2,3", "offset:1:2:3", "offset:1:-2"]
+)
+def test_invalid_offsets_by_partition_are_refused(text: str) -> None:
+    with pytest.raises(InvalidName):
+        parse_property_start(text)
