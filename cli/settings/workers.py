@@ -47,6 +47,8 @@ def worker_options(
         changed = dict(texts) | _changes(number, name, own, cluster, console)
         if flight is not None and flight.listen is not None:
             changed["flight.listen"] = _port_of_its_own(flight.listen, number)
+            if flight.advertise is not None:
+                changed["flight.advertise"] = _port_of_its_own(flight.advertise, number)
         if mqtt is not None:
             changed["mqtt.share_ports"] = "true"
         options = [f"{by_key[key].option}={text}" for key, text in changed.items()]

@@ -27,7 +27,10 @@ def options_of(own: ServeSettings, cluster: ClusterSettings, **fronts: object) -
 def test_workers_have_folders_names_and_ports_of_their_own_and_share_those_of_mqtt(tmp_path: Path) -> None:
     own = ServeSettings(data=tmp_path, workers=2, metrics="127.0.0.1:9464", ready_file=tmp_path / "ready")
     cluster = ClusterSettings(etcd=URL, name="m", listen="127.0.0.1:7000", advertise="127.0.0.1:8000")
-    fronts = {"mqtt": MQTT(listen="127.0.0.1:1883"), "flight": FLIGHT(listen="127.0.0.1:8815")}
+    fronts = {
+        "mqtt": MQTT(listen="127.0.0.1:1883"),
+        "flight": FLIGHT(listen="127.0.0.1:8815", advertise="m:9815"),
+    }
     found = options_of(own, cluster, **fronts)
     assert list(found) == ["worker-0", "worker-1"]
     assert set(found["worker-1"]) == {
@@ -35,7 +38,7 @@ def test_workers_have_folders_names_and_ports_of_their_own_and_share_those_of_mq
         f"--cluster-zone={socket.gethostname()}", "--cluster-listen=127.0.0.1:7001",
         "--cluster-advertise=127.0.0.1:8001", "--metrics=127.0.0.1:9465", "--mqtt-share-ports=true",
         f"--ready-file={tmp_path}/worker-1.ready", "--console-listen=none",
-        "--flight-listen=127.0.0.1:8816",
+        "--flight-listen=127.0.0.1:8816", "--flight-advertise=m:9816",
     }  # fmt: skip
     assert "--cluster-listen=127.0.0.1:7000" in found["worker-0"]
     assert "--console-listen=none" not in found["worker-0"]
