@@ -206,6 +206,9 @@ class Log(loops.Published, ReadableLog):
                 )
             write_batch = WriteBatch(payloads, self.topics.add_all(topics))
         else:
+            first = self._commit.append_gathered(payloads, topic, ack)
+            if first is not None:
+                return range(first, first + len(payloads))
             write_batch = WriteBatch(payloads, NO_TOPIC if topic is None else self.topics.add(topic))
         return self.append_batch(write_batch, ack=ack)
 

@@ -50,7 +50,7 @@ cdef extern from *:
     void prefetch(const void *address) nogil
     uint64_t folded(uint64_t one, uint64_t other) nogil
 
-INTERFACE = 11  # see mqtt_front/kernel/loops.py
+INTERFACE = 12  # see mqtt_front/kernel/loops.py
 
 cdef enum:
     PACKETS = 32768
@@ -462,9 +462,27 @@ cdef inline Py_ssize_t grown(Py_ssize_t room, Py_ssize_t wanted) noexcept nogil:
 cdef class PolledClient:
     """See the Python version in `mqtt_front.kernel.publish_fast_path`."""
 
-    cdef public int64_t submitted_bytes, last_seen
-    cdef public bint writable
-    cdef public object session, permissions, publish_rates, socket, transport
+    cdef public int64_t submitted_bytes, last_seen, sent_bytes, sent_packets
+    cdef public bint writable, closing
+    cdef public object session, permissions, publish_rates, socket, transport, counts
+
+    def deliver(self, bytes data not None, int64_t count=0):
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(data)
+        if self.transport is None or self.closing:
+            return
+        if count:
+            self.counts.packets_sent += count
+            self.sent_packets += count
+        self.counts.bytes_sent += size
+        if type(self.socket) is Socket:
+            (<Socket>self.socket).send_behind(self.transport, data)
+        elif self.socket is None:
+            self.sent_bytes += size
+            self.transport.write(data)
+        else:
+            self.socket.send(self.transport, data)
+        if not self.writable:
+            self._unread(size)
 
     cdef inline bint is_plain(self) except -1:
         """Same as `ClientProtocol.is_plain`."""

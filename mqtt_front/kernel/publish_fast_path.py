@@ -64,13 +64,19 @@ class PolledClient:
     """State of a client that is read and changed for each message: fields of C in the compiled twin."""
 
     __slots__ = (
-        "last_seen", "permissions", "publish_rates", "session", "socket", "submitted_bytes", "transport", "writable",
+        "closing", "counts", "last_seen", "permissions", "publish_rates", "sent_bytes", "sent_packets", "session",
+        "socket", "submitted_bytes", "transport", "writable",
     )  # fmt: skip
     submitted_bytes: int
     """Wire bytes of its publishes that are not settled."""
     last_seen: int
     """Tick of the timer wheel at which something was last received."""
     writable: bool
+    closing: bool
+    sent_bytes: int
+    sent_packets: int
+    counts: Any
+    """`Counts` of all clients."""
     session: Any
     permissions: Any
     """Permissions of the client; None for all."""
@@ -79,6 +85,25 @@ class PolledClient:
     socket: Any
     """Handle of the poller while it reads instead of the transport."""
     transport: Any
+
+    def deliver(self, data: bytes, count: int = 0) -> None:
+        """Send encoded packets. Dropped while closing. count: number of them that are not counted elsewhere."""
+        if self.transport is None or self.closing:
+            return
+        self.counts.packets_sent += count
+        self.counts.bytes_sent += len(data)
+        self.sent_packets += count
+        if self.socket is None:
+            self.sent_bytes += len(data)
+            self.transport.write(data)
+        else:
+            self.socket.send(self.transport, data)
+        if not self.writable:
+            self._unread(len(data))
+
+    def _unread(self, size_bytes: int) -> None:
+        """Count what was sent while the socket was full."""
+        raise NotImplementedError
 
 
 class AdmittedCount:

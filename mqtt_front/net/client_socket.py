@@ -106,7 +106,6 @@ class ClientSocket(loops.PolledClient):
     __slots__ = (
         "began_us",
         "broker",
-        "closing",
         "connected",
         "delivery_count",
         "descriptor",
@@ -121,14 +120,12 @@ class ClientSocket(loops.PolledClient):
         "received_bytes",
         "received_packets",
         "refused_count",
-        "sent_bytes",
-        "sent_packets",
         "unread_bytes",
     )  # fmt: skip
 
     def __init__(self, broker: SocketServer, descriptor: int = -1) -> None:
         """descriptor: of a socket that carries only MQTT, so that the poller may read it."""
-        self.broker = broker
+        self.broker, self.counts = broker, broker.counts
         self.transport: Transport | None = None
         self.descriptor = descriptor
         self.socket: PolledSocket | None = None
@@ -209,25 +206,12 @@ class ClientSocket(loops.PolledClient):
     def eof_received(self) -> bool:
         return False
 
-    def deliver(self, data: bytes, count: int = 0) -> None:
-        """Send encoded packets. Dropped while closing. count: number of them that are not counted elsewhere."""
-        if self.transport is None or self.closing:
-            return
-        counts = self.broker.counts
-        counts.packets_sent += count
-        counts.bytes_sent += len(data)
-        self.sent_packets += count
-        if self.socket is None:
-            self.sent_bytes += len(data)
-            self.transport.write(data)
-        else:
-            self.socket.send(self.transport, data)
-        if not self.writable:
-            self.unread_bytes += len(data)
-            if self.unread_bytes > self.broker.settings.unsent_bytes and Hold.UNREAD not in self.holds:
-                # It sends requests and reads no answers, which would fill the memory.
-                self.broker.over["unsent_bytes"] += 1
-                self._read_no_more(Hold.UNREAD)
+    def _unread(self, size_bytes: int) -> None:
+        self.unread_bytes += size_bytes
+        if self.unread_bytes > self.broker.settings.unsent_bytes and Hold.UNREAD not in self.holds:
+            # It sends requests and reads no answers, which would fill the memory.
+            self.broker.over["unsent_bytes"] += 1
+            self._read_no_more(Hold.UNREAD)
 
     def hold(self) -> None:
         self._read_no_more(Hold.UNSETTLED)

@@ -78,7 +78,7 @@ class LogCommit(loops.PreparedCommit):
         self._events = events
         self._queue = SubmissionQueue(log, config.queue_bytes)
         self._queue_bytes, self._sync_interval_bytes = config.queue_bytes, config.sync_interval_bytes
-        self._default_level, self._written_level = config.ack, Ack.WRITTEN
+        self._default_level, self.direct_level = config.ack, Ack.WRITTEN
         self._batch_type, self._stored_type = WriteBatch, WriteBatch.stored_type
         self._unsynced: collections.deque[Submission] = collections.deque()
         self._flush_bytes = 0

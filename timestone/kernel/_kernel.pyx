@@ -96,7 +96,7 @@ cdef extern from "Python.h" nogil:
     char *bytes_in "PyBytes_AS_STRING"(PyObject *piece)
     Py_ssize_t size_of "PyBytes_GET_SIZE"(PyObject *piece)
 
-INTERFACE = 16  # see timestone/kernel/loops.py
+INTERFACE = 17  # see timestone/kernel/loops.py
 CRC32C_BY_INSTRUCTION = bool(crc32c_start())
 
 cdef extern from "Python.h":
@@ -127,6 +127,7 @@ cdef enum:
     LONG_WRITE_BYTES = 16 * 1024
     INLINE_BYTES = 160 * 1024  # as in the twin
     SMALL_FLUSH_BYTES = 1024 * 1024
+    APART_BYTES = 512  # _LARGE_BYTES of `write_batch`
 
 cdef uint64_t U16_MAX = 0xFFFF
 cdef uint64_t U32_MAX = 0xFFFFFFFF
@@ -1128,24 +1129,43 @@ cdef class PreparedCommit:
     """See the Python version in `timestone.kernel.prepared`."""
 
     cdef public PreparedEnd _end
-    cdef public object _queue, _committer, _default_level, _written_level, _batch_type, _stored_type, delay, sync_lock
+    cdef public object _queue, _committer, _default_level, direct_level, _batch_type, _stored_type, delay, sync_lock
     cdef public int64_t _queue_bytes, _sync_interval_bytes, _flush_bytes
     cdef public bint is_sync_expected
 
     def append_single(self, payload, topic, headers, flags, level):
-        cdef PreparedEnd end = self._end
+        if (
+            type(payload) is not bytes or PyBytes_GET_SIZE(payload) > self._end.active_segment._record_bytes
+            or headers or flags or (topic_id := self.known_topic(topic, level)) is None
+        ):
+            return None
+        return self.written(single_of(self._batch_type, self._stored_type, payload, topic_id, 0, 0))
+
+    def append_gathered(self, payloads, topic, level):
+        if type(payloads) is not list or not payloads or (topic_id := self.known_topic(topic, level)) is None:
+            return None
+        cdef Columns batch = <Columns?>new_object(self._batch_type, ())
+        cdef StoredPieces stored = <StoredPieces?>new_object(self._stored_type, ())
+        try:
+            stored.pieces, batch.lengths, stored.size_bytes, batch.crcs = gathered(payloads, APART_BYTES)
+        except TypeError:
+            return None
+        if stored.size_bytes > self._end.active_segment._record_bytes:
+            return None
+        batch.count, batch.size_bytes, batch.stored = len(<list>payloads), stored.size_bytes, stored
+        batch.topic_ids, batch.flags, batch.header_lengths = topic_id, 0, 0
+        return self.written(batch)
+
+    cdef object known_topic(self, topic, level):
+        """Return the id of a topic if an append at this level needs a write and nothing else; None otherwise."""
         if level is None:
             level = self._default_level
         if (
-            type(payload) is not bytes or PyBytes_GET_SIZE(payload) > end.active_segment._record_bytes
-            or headers or flags or not (level is self._written_level or (type(level) is str and <str>level == "written"))
-            or end.closed is not None or (topic is not None and type(topic) is not str)
+            self.direct_level is None or self._end.closed is not None or (topic is not None and type(topic) is not str)
+            or not (level is self.direct_level or (type(level) is str and <str>level == "written"))
         ):
             return None
-        topic_id = NO_TOPIC if topic is None else (<NumberedNames?>end.topics.ids).find(topic)
-        if topic_id is None:
-            return None
-        return self.written(single_of(self._batch_type, self._stored_type, payload, topic_id, 0, 0))
+        return NO_TOPIC if topic is None else (<NumberedNames?>self._end.topics.ids).find(topic)
 
     def append_written(self, Columns write_batch not None):
         return self.written(write_batch)

@@ -43,7 +43,7 @@ __all__ = [
     "write_records",
 ]
 
-INTERFACE = 16
+INTERFACE = 17
 """Incremented with every change of a signature or result, so that a stale build is not used with newer sources."""
 
 PURE_WANTED = os.environ.get("TIMESTONE_PURE", "").lower() not in ("", "0", "no", "false")

@@ -348,7 +348,8 @@ class PreparedCommit:
     delay: Any
     sync_lock: Any
     _default_level: Any
-    _written_level: Any
+    direct_level: Any
+    """Level at which an append needs a write and nothing else; None in a log with replicas, which it waits for."""
     _batch_type: type[Any]
     """Subclass of `Columns`."""
     _stored_type: type[Any]
@@ -360,6 +361,10 @@ class PreparedCommit:
         """Append a record without headers, of a known topic, at level `written` in a fraction of the time, and return
         its offset. Return None with nothing changed if it is another one, or needs more than two writes to prepared
         files; always here."""
+        return None
+
+    def append_gathered(self, payloads: Any, topic: Any, level: Any) -> int | None:
+        """Append a list of payloads of one known topic in the same way, and return the first offset; otherwise None."""
         return None
 
     def append_written(self, write_batch: Any) -> int | None:

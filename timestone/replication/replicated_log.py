@@ -68,6 +68,7 @@ class ReplicatedLog(Log):
         self.names_used = NamesUsed(self._store.documents, self.folder.name, self.id)
         self._segments = cast(ReplicatedSegments, self._active_segment)
         self._replica_end = cast(ReplicatedEnd, self._end)
+        self._commit.direct_level = None
         self._replica_retention = cast(ReplicaRetention, self.retention)
         written, committed = self._end_offset, self._segments.committed()
         self._end_offset = self._opened_offset = max(self._start_offset, min(committed, written))

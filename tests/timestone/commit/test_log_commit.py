@@ -50,6 +50,20 @@ def test_append_inline_is_refused_while_a_large_flush_runs(commit: LogCommit) ->
 
 
 @compiled_only
+def test_list_of_payloads_is_appended_by_the_kernel_once_all_is_prepared(log: Log, commit: LogCommit) -> None:
+    assert commit.append_gathered([b"x"], "t", Ack.WRITTEN) is None, "the topic is new"
+    assert log.append_many([b"a", b"b"], topic="t", ack="written") == range(1, 3)
+    assert commit.append_gathered([b"c", b"d" * 1000], "t", "written") == 3
+    assert commit.append_gathered([b"e"], None, Ack.WRITTEN) == 5
+    found = [(record.topic, record.payload) for record in log.read(1)]
+    assert found == [("t", b"a"), ("t", b"b"), ("t", b"c"), ("t", b"d" * 1000), (None, b"e")]
+    for payloads in ([], [bytearray(b"x")], (b"x",), b"xyz", [bytes(log.config.record_bytes + 1)]):
+        assert commit.append_gathered(payloads, "t", Ack.WRITTEN) is None
+    assert commit.append_gathered([b"x"], "t", Ack.SYNCED) is None
+    assert log.end_offset == 6
+
+
+@compiled_only
 def test_single_record_is_appended_by_the_kernel_once_all_is_prepared(log: Log, commit: LogCommit) -> None:
     assert commit.append_single(b"x", "t", (), 0, Ack.WRITTEN) is None, "the topic is new"
     assert log.append(b"x", topic="t", ack="written") == 1

@@ -2,6 +2,7 @@
 
 import random
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import timestone
 from tests.support.power_loss import Disk, Loss
 from tests.support.recording_files import RecordingFiles
 from tests.support.step_clock import NEXT_BOOT_ID, StepClock
+from tests.support.waiting import TIMEOUT_S, wait_for
 from tests.support.workload import crash_config
 from tests.timestone.replication.replicas import payloads, recorded, replicated, ship, submitted
 from timestone.config import Ack
@@ -79,6 +81,26 @@ def test_waiting_append_fails_when_another_replica_leads(tmp_path: Path) -> None
         log.lead(2)
         log.show(1)
         assert isinstance(waiting.error, NotLeader)
+
+
+@pytest.mark.parametrize("append", ["append", "append_many"])
+def test_append_at_written_waits_for_the_other_replicas(tmp_path: Path, append: str) -> None:
+    with replicated(tmp_path) as log:
+        log.lead(1)
+        log.submit(WriteBatch([b"first"], log.topic_id("t")), ack=Ack.SYNCED)
+        log.sync()
+        log.show(1)
+        payload = b"x" if append == "append" else [b"x"]
+        with ThreadPoolExecutor(1) as executor:
+            appended = executor.submit(getattr(log, append), payload, topic="t", ack="written")
+            wait_for(lambda: log.written_offset == 2)
+            log.sync()
+            assert (log.end_offset, appended.done()) == (1, False)
+            log.show(2)
+            assert appended.result(TIMEOUT_S) in (1, range(1, 2))
+        log.follow()
+        with pytest.raises(NotLeader):
+            getattr(log, append)(payload, topic="t", ack="written")
 
 
 def test_queued_append_is_refused_when_another_replica_has_led_in_between(
