@@ -72,7 +72,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    """Have the leader of a shard hand over to a node that is in sync. To itself: resign, to lead another generation."""
+    """Have the leader of a shard hand over to a node that is in sync, or `after` its generation lead another one."""
 
     shard: int
     node: str
@@ -106,6 +106,11 @@ def _score(number: int, node: str, weight: int) -> float:
     """Return a number that is the highest for each node with the chance of its weight (weighted rendezvous hashing)."""
     digest = hashlib.blake2b(f"{number}/{node}".encode(), digest_size=8).digest()
     return -weight / math.log((int.from_bytes(digest, "little") + 0.5) / 2**64)
+
+
+def after(generation: int) -> str:
+    """Return what stands for a next leader that has no name: the one that is elected once this leader has resigned."""
+    return f"after {generation}"
 
 
 def goal(situation: Situation, number: int) -> tuple[str, ...]:
@@ -157,11 +162,11 @@ def _is_led(situation: Situation, record: ShardRecord) -> bool:
 
 def _is_pending(situation: Situation, number: int, node: str) -> bool:
     record, member = situation.shards.get(number), situation.nodes.get(node)
+    if record is not None and node == after(record.generation):
+        return _is_led(situation, record)
     if record is None or member is None or not member.run or not _is_led(situation, record):
         return False
-    if node_of(record.leader or "") == node:
-        return record.generation in dict(record.left).values()
-    return node in map(node_of, record.isr)
+    return node != node_of(record.leader or "") and node in map(node_of, record.isr)
 
 
 def _urgency(situation: Situation, record: ShardRecord) -> int:
@@ -198,7 +203,7 @@ def _steps(situation: Situation, number: int, record: ShardRecord) -> Iterator[S
                 yield Change(number, added, f"{node} copies it", present=node)
             elif dict(record.left).get(node) == record.generation:
                 running = [one for one in others if situation.nodes[one].run]
-                to = (*ready, *running, leader)[0]
+                to = (*ready, *running, after(record.generation))[0]
                 yield HandOver(number, to, f"{node} comes back, for which another generation has to begin")
     if (ordered := record.ordered(wanted)) is not None:
         yield Change(number, ordered, "its replicas are in another order")

@@ -90,6 +90,12 @@ async def _replace(
             change = None
             if keys.wanted(number) not in pairs:  # it hands over once nothing waits
                 await etcd.put(keys.wanted(number), new.encode())
+        elif dict(record.left).get(new) == record.generation and keys.wanted(number) not in pairs:
+            # It comes back in another generation only.
+            others = [node for node in map(node_of, record.isr) if keys.node(node) in pairs]
+            other = next((node for node in others if node != node_of(record.leader or "")), None)
+            if other is not None:
+                await etcd.put(keys.wanted(number), other.encode())
         if change is None:
             await asyncio.sleep(_PAUSE_S)
             continue

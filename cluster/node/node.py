@@ -12,6 +12,7 @@ from timestone.address import shown_address
 from timestone.errors import TimestoneError
 from timestone.store import Store
 from timestone_cluster.actions import Propose
+from timestone_cluster.balancer import after
 from timestone_cluster.deadlines import TICK_S
 from timestone_cluster.division import Division
 from timestone_cluster.errors import (
@@ -209,9 +210,9 @@ class Node:
             for number, shard in list(self.shards.items()):
                 shard.tick(runs, draining)
                 node = wanted.get(number)
-                if node == self.id:
-                    shard.begin_generation()
-                elif node in runs:
+                if node == after(shard.replica.generation):
+                    shard.resign()
+                elif node in runs and node != self.id:
                     shard.hand_over({node: runs[node]})
             if self._host is not None:
                 self._host.tick(self.shards)

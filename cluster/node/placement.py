@@ -48,6 +48,7 @@ class Placement:
         while True:
             await asyncio.sleep(_LOOK_S)
             found = cluster()
+            self._members(set())  # who is away since when, for the time when this node is the balancer
             try:
                 if found is not None and await self._leads_placing():
                     await self._place(self.situation(found), found.balance)
@@ -126,7 +127,7 @@ class Placement:
         match step:
             case Change(number, record, reason, node):
                 pair = self._registry.pairs.get(self._keys.shard(number))
-                if pair is None or pair.value != situation.shards[number].encode():
+                if pair is None or ShardRecord.decode(pair.value) != situation.shards[number]:
                     return  # has changed since
                 present = None if node is None else (self._keys.node(node), situation.nodes[node].run)
                 key, value = self._keys.shard(number), record.encode()

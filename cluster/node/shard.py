@@ -201,12 +201,10 @@ class Shard:
             self._perform()
         return True
 
-    def begin_generation(self) -> None:
-        """Resign, if this replica leads and nodes have left in its generation: only after it can they come back."""
-        record = self._replica.record
-        if record is not None and record.generation in dict(record.left).values():
-            self._replica.resign()
-            self._perform()
+    def resign(self) -> None:
+        """Lead no more, if this replica leads: the next election begins another generation."""
+        self._replica.resign()
+        self._perform()
 
     @property
     def _is_holding(self) -> bool:

@@ -14,6 +14,7 @@ from timestone_cluster.balancer import (
     Member,
     Settle,
     Situation,
+    after,
     goal,
     next_steps,
     placed,
@@ -96,9 +97,9 @@ class Cluster:
         to, leads = self.wanted.get(number), nodes[now().leader or ""]
         if to is None and (leads.is_leaving or leads.is_draining):
             to = next((one for one in sorted(now().isr) if nodes[one].is_ready), None)
-        if to is not None and to == now().leader:
+        if to == after(now().generation):
             self._put(number, now().resigned())
-        elif to is not None and nodes[to].run:
+        elif to is not None and to in nodes and nodes[to].run:
             self._put(number, now().handed_over(to, nodes[to].run))
 
 
