@@ -116,19 +116,22 @@ class Lab:
     @cached_property
     def nats(self) -> System:
         assert self.programs.nats is not None
-        return self._stack.enter_context(nats_cluster(self.programs.nats, self.directory / "nats"))
+        return self._stack.enter_context(nats_cluster(self.programs.nats, self._folder("nats")))
 
     @cached_property
     def rabbitmq(self) -> System:
         assert self.programs.rabbitmq is not None
-        return self._stack.enter_context(
-            rabbitmq_cluster(self.programs.rabbitmq, self.directory / "rabbitmq")
-        )
+        return self._stack.enter_context(rabbitmq_cluster(self.programs.rabbitmq, self._folder("rabbitmq")))
 
     @cached_property
     def kafka(self) -> KafkaCluster:
         assert self.programs.kafka is not None
-        return self._stack.enter_context(kafka_cluster(self.programs.kafka, self.directory / "kafka"))
+        return self._stack.enter_context(kafka_cluster(self.programs.kafka, self._folder("kafka")))
+
+    def _folder(self, name: str) -> Path:
+        """Return a folder that does not exist: a start that failed has left one."""
+        number = len(list(self.directory.glob(f"{name}*")))
+        return self.directory / (f"{name}-{number}" if number else name)
 
     def mend(self) -> None:
         """Start nodes again that a case has killed before it failed."""

@@ -150,16 +150,17 @@ def measure(
 
 
 def _measured(lab: Lab, name: str) -> Figures:
-    """Return the figures of a case: again if it fails, as it does where the leader changes in the middle of a load."""
-    for _ in range(_TRIES - 1):
+    """Return the figures of a case: again if it fails, as it does where the leader changes in the middle of a load.
+    Raises the first error."""
+    first: Exception | None = None
+    for _ in range(_TRIES):
         try:
             return CASES[name].measure(lab)
-        except _FAILURES:
+        except _FAILURES as error:
+            first = first or error
             lab.mend()
-    try:
-        return CASES[name].measure(lab)
-    finally:
-        lab.mend()
+    assert first is not None
+    raise first
 
 
 def _print(sheet: Sheet) -> None:

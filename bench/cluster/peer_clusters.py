@@ -6,6 +6,7 @@ programs."""
 
 import base64
 import contextlib
+import functools
 import json
 import os
 import re
@@ -182,6 +183,8 @@ def rabbitmq_cluster(program: Path, folder: Path) -> Iterator[System]:
             process = stack.enter_context(_with_environment([str(program)], own, environment))
             urls.append(f"http://127.0.0.1:{http}")
             pids.append(process.pid)
+            # One after the other: nodes that start at the same time may make clusters of their own.
+            wait_until(functools.partial(listens, ("127.0.0.1", http)), "does not start")
         address = "127.0.0.1", ports[0][1]
         wait_until(lambda: listens(address), "takes no clients")
         _store_in_quorum_queue(urls[0])
