@@ -1,6 +1,6 @@
 """The long proofs of a cluster, one process after another, and a summary however each of them ends.
 
-python -m tests.cluster.soak [states|mutants|simulation|nodes|mqtt …], or `make soak-cluster`
+python -m tests.cluster.soak [states|mutants|simulation|nodes|mqtt|mqtt-shards …], or `make soak-cluster`
 """
 
 import os
@@ -16,6 +16,7 @@ from typing import NamedTuple
 PARTS = {
     "nodes": ["tests/cluster/node/test_node.py", "tests/cluster/node/test_links.py", "tests/cluster/etcd"],
     "mqtt": ["tests/cluster/node/test_mqtt.py"],
+    "mqtt-shards": ["tests/cluster/node/test_mqtt_shards.py"],
     "mutants": ["tests/cluster/test_mutants.py"],
     "simulation": ["tests/cluster/test_simulation.py"],
     "states": ["tests/cluster/test_small_model.py"],

@@ -1,21 +1,25 @@
 """MQTT on a cluster of several shards: clients, topics and work on all nodes, which are killed, suspended and stopped.
 
-TIMESTONE_CLUSTER_SECONDS=900 pytest -k sessions_keep tests/cluster/node/test_mqtt_shards.py
+make soak-cluster PARTS=mqtt-shards TIMESTONE_CLUSTER_SECONDS=900
 """
 
 import os
 import random
+import re
 import signal
 import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from paho.mqtt.client import Client
+from paho.mqtt.enums import CallbackAPIVersion
 
 from mqtt_front.codec.packets import Disconnect, Puback, Publish, Will
 from mqtt_front.codec.properties import Properties
 from mqtt_front.reasons import Reason
 from tests.cluster.mqtt_cluster import MqttCluster, last_words, mqtt_cluster, roaming, until
+from tests.support.certificates import Authority
 from tests.support.mqtt_lasting import LastingPublisher, LastingSubscriber
 from tests.support.seeds import run_seed, told_on_failure
 from timestone_cluster.division import Division
@@ -262,3 +266,35 @@ def test_topics_of_a_device_are_in_the_shard_of_its_client_when_the_cluster_has_
         assert [cluster.records(shard) for shard in range(SHARDS)] == [
             [b"%d" % home] * 5 for home in range(SHARDS)
         ]
+
+
+def test_clients_with_certificates_are_served_at_each_home(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    server, device = authority.issue_server(), authority.issue("device-7")
+    config = tmp_path / "timestone.toml"
+    config.write_text(
+        f"""
+        [[mqtt.listeners]]
+        address = "127.0.0.1:0"
+        certificate = "{server.path}"
+        key = "{server.key_path}"
+        client_ca = "{authority.path}"
+        require_certificate = true
+        user_from = "cn"
+        """
+    )
+    with mqtt_cluster(tmp_path, "--config", str(config), shards=SHARDS) as cluster:
+        found = re.search(r"mqtt on 127\.0\.0\.1:(\d+) \(TLS\)", cluster.nodes[0].output())
+        assert found is not None
+        for home in range(SHARDS):
+            client = Client(CallbackAPIVersion.VERSION2, client_id=named(home))
+            client.tls_set(str(authority.path), str(device.path), str(device.key_path))
+            client.connect("localhost", int(found[1]))
+            client.loop_start()
+            sent = client.publish(named((home + 1) % SHARDS, "t"), b"encrypted" * 20_000, qos=2)
+            sent.wait_for_publish(60)
+            assert sent.is_published()
+            client.disconnect()
+            client.loop_stop()
+        said = "".join(node.output() for node in cluster.nodes).replace("'", "")
+        assert said.count("connected: user=device-7") == SHARDS
