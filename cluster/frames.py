@@ -91,6 +91,8 @@ class Records(Frame):
     names: tuple[str, ...]
     data: object
     """Entries and bytes, which the protocol does not look at."""
+    begins_segment: bool = False
+    """Whether a segment of the leader begins with them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,10 @@ class PrefixInUse(TieringError):
     history: stop the other one, or choose another prefix."""
 
 
+class LeaderChanged(TieringError):
+    """This replica of a log does not upload it any more: another one leads, or it leads in another generation."""
+
+
 class NoHistory(TieringError):
     """The URL has no log, or not the one that was asked for."""
 

@@ -3,7 +3,7 @@
 with timestone.open("data") as store, StoreTier(store, TierConfig(url="s3://bucket/prefix")) as tier: ...
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from types import TracebackType
 from typing import Self
 
@@ -27,10 +27,21 @@ from .uploading.uploader import LogStatus, Uploader, UploadStatus
 class StoreTier:
     """Keeps the sealed segments of an open store in a bucket. Any thread may call."""
 
-    def __init__(self, store: Store, config: TierConfig, *, bucket: Bucket | None = None) -> None:
-        """bucket: another one than that of the URL. Raises TieringError for a setting that is not valid."""
+    def __init__(
+        self,
+        store: Store,
+        config: TierConfig,
+        *,
+        bucket: Bucket | None = None,
+        is_replicated: bool = False,
+        left_out: Collection[str] = (),
+    ) -> None:
+        """bucket: another one than that of the URL. is_replicated: the logs are replicas of a cluster, each of which
+        is uploaded while it leads. left_out: names of logs that are not uploaded. Raises TieringError for a setting
+        that is not valid."""
         self.config = config
-        self._store = store
+        self.is_replicated = is_replicated
+        self._store, self._left_out = store, frozenset(left_out)
         if config.url is None:
             raise TieringError("invalid URL of a tier: expected s3://BUCKET/PREFIX or another one, got none")
         chosen = bucket or open_bucket(config.url, endpoint=config.endpoint, region=config.region)
@@ -43,6 +54,7 @@ class StoreTier:
             flush_s=self._flush_s,
             bytes_per_s=config.upload_bytes_per_s,
             delete_delay_us=config.remote_delete_delay_ms * 1000,
+            is_replicated=is_replicated,
             known=self._known,
             note_error=lambda error: note_error(store.files, store.path, error),
         )
@@ -130,6 +142,8 @@ class StoreTier:
     def _logs(self) -> Iterator[Log]:
         try:
             for name, partition in self._store.log_names():
+                if name in self._left_out:
+                    continue
                 try:
                     yield self._store.log(name, partition, create=False)
                 except UnknownLog:

@@ -46,7 +46,7 @@ damage and not "a newer Timestone"."""
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
@@ -137,6 +137,14 @@ class IndexHeader:
         if version not in (FORMAT_VERSION, REPLICATED_VERSION) or entry_bytes != ENTRY_BYTES:
             raise UnsupportedFormat(path, version, REPLICATED_VERSION)
         return cls(log_id, base, created_us, epoch, boot_id, version == REPLICATED_VERSION)
+
+
+def plain_page(page: bytes, path: Path) -> bytes:
+    """Return the header page of a segment as a log that is no replica has it. Raises DamagedIndex,
+    UnsupportedFormat."""
+    header = IndexHeader.decode(page, path)
+    slots = page[INDEX_HEADER_BYTES : COMMITTED_POSITIONS[0]]
+    return (replace(header, is_replicated=False).encode() + slots).ljust(len(page), b"\0")
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,9 @@ Numbers = npt.NDArray[np.int64]
 class ReadableLog(ABC):
     """Readable log. Every method may be called by any thread."""
 
+    _is_replica = False
+    """Whether offsets have no jumps: each of them was written by a leader."""
+
     def __init__(self, folder: Path, topics: TopicDictionary, store: ReaderStore) -> None:
         self.folder = folder
         self.topics = topics
@@ -96,9 +99,15 @@ class ReadableLog(ABC):
         self._history = history
 
     @property
+    def _connected_history(self) -> RemoteHistory | None:
+        # What is known of the bucket may be older than a replica whose leader had deleted records it has not got.
+        is_apart = self._is_replica and self._history is not None and self._history.end < self._start_offset
+        return None if is_apart else self._history
+
+    @property
     def all_segments(self) -> SegmentList:
         """The segments as of now, those that only a bucket has in front."""
-        local, history = self.segment_list, self._history
+        local, history = self.segment_list, self._connected_history
         if history is None:
             return local
         joined = self._joined
@@ -110,7 +119,7 @@ class ReadableLog(ABC):
     def start_offset(self) -> int:
         """The offset of the first record that retention has left, on the local disk or in a bucket; equal to
         `end_offset` in an empty log."""
-        history, local = self._history, self._start_offset
+        history, local = self._connected_history, self._start_offset
         return local if history is None or history.start == history.end else min(history.start, local)
 
     @property

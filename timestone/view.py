@@ -399,7 +399,7 @@ class LogView(ReadableLog):
                 (self._lacking.add if look.lacks_records else self._lacking.discard)(base)
                 self.epoch = max(self.epoch, look.epoch or 0)
                 if look.committed is not None:
-                    self._committed = max(look.committed, self._committed or 0)
+                    self._is_replica, self._committed = True, max(look.committed, self._committed or 0)
                 self._synced_offset = max(self._synced_offset, look.durable_offset)
         return found
 

@@ -150,7 +150,7 @@ def command(config: Path | None, **given: Any) -> int:
         _say_what_was_opened(store)
         running = _fronts(store, served, settings_by_front, cluster)
         node = _node(store, cluster, running) if cluster.etcd is not None else None
-        tiers = _tiers(store, tier, bucket)
+        tiers = _tiers(store, tier, bucket, node)
     except BaseException:
         store.close()
         raise
@@ -332,8 +332,11 @@ def _bucket(config: TierConfig) -> "Bucket | None":
         raise UsageError(f"tier: {error}") from error
 
 
-def _tiers(store: Store, config: TierConfig, bucket: "Bucket | None") -> "list[TierService]":
-    """Return the tier of the store, if it is to have one. Raises CommandError when it cannot be made."""
+def _tiers(
+    store: Store, config: TierConfig, bucket: "Bucket | None", node: Any | None
+) -> "list[TierService]":
+    """Return the tier of the store, if it is to have one. node: of a cluster, whose state is not uploaded. Raises
+    CommandError when it cannot be made."""
     if bucket is None:
         return []
     # Not at the top: a server without a tier starts without its modules and the client of the bucket.
@@ -341,8 +344,13 @@ def _tiers(store: Store, config: TierConfig, bucket: "Bucket | None") -> "list[T
 
     from ..server.tier import TierService  # noqa: PLC0415
 
+    own_logs = [] if node is None else node.own_logs
     try:
-        return [TierService(StoreTier(store, config, bucket=bucket))]
+        return [
+            TierService(
+                StoreTier(store, config, bucket=bucket, is_replicated=node is not None, left_out=own_logs)
+            )
+        ]
     except TieringError as error:
         raise CommandError(f"tier: {error}") from error
 

@@ -45,9 +45,11 @@ class TierService:
         limit = self._tier.config.upload_bytes_per_s
         pace = f", at most {format_bytes(limit)}/s" if limit else ""
         status = self._tier.status()
-        what = (
-            f"generation {status.generation}" if status.generation else f"waiting for it: {status.last_error}"
-        )
+        what = f"waiting for it: {status.last_error}"
+        if status.generation:
+            what = f"generation {status.generation}"
+        elif self._tier.is_replicated and status.last_error is None:
+            what = "for the logs that this node leads"
         return [f"tier  {self._tier.url}, {what}{pace}"]
 
     def status(self) -> dict[str, Any]:

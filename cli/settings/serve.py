@@ -159,8 +159,6 @@ def cluster_settings(given: Configuration) -> ClusterSettings:
     settings: ClusterSettings = _built(ClusterSettings, "cluster", given)
     if settings.etcd is not None:
         for key in given.sources:
-            if key.split(".")[0] == "tier":
-                raise UsageError(f"{key} cannot be set for a node of a cluster yet")
             if key.startswith("flight.") and "flight.listen" not in given.sources:
                 raise UsageError(f"{key} needs flight.listen for a node of a cluster")
             if key.startswith("mqtt.") and not {"mqtt.listen", "mqtt.listeners"} & given.sources.keys():

@@ -176,7 +176,8 @@ class NodeValue:
 
 
 LOG_SETTINGS = (
-    "retention_ms", "retention_bytes", "segment_bytes", "segment_entries", "segment_age_ms",
+    "retention_ms", "retention_bytes", "local_retention_ms", "local_retention_bytes",
+    "segment_bytes", "segment_entries", "segment_age_ms",
     "compact", "tombstone_ms", "compression", "compression_level", "compression_dictionary",
 )  # fmt: skip
 """Settings of a log that may be given for a cluster: fields of `timestone.LogConfig`."""

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -107,6 +107,11 @@ class Node:
         """Return the replicas by the number of their shard; none before the start."""
         return self._held.shards if self._held is not None else {}
 
+    @property
+    def own_logs(self) -> Collection[str]:
+        """Return the logs that the nodes write for themselves."""
+        return self._fronts.own_logs if self._fronts is not None else (STATE_LOG,)
+
     # Starting and stopping.
 
     async def start(self) -> None:
@@ -125,8 +130,7 @@ class Node:
         self.id = identity(self._store.files, self._store.path, self._cluster.id)
         has_front = self._host is not None or self._fronts is not None
         held = self._held = HeldShards(self._store, self._cluster, self.id, self, has_front=has_front)
-        own = self._fronts.own_logs if self._fronts is not None else (STATE_LOG,)
-        requests = Requests(self._store, held.shards, held.damaged, self.id, self._host, own)
+        requests = Requests(self._store, held.shards, held.damaged, self.id, self._host, self.own_logs)
         listener = self._listener = Listener(self._cluster.id, self._linked, self._received, requests.handle)
         host, _ = self._listen
         port = await listener.start(*self._listen, self._tls.server if self._tls else None)

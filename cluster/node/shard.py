@@ -424,6 +424,7 @@ class Shard:
             stored.data,
             records.names_first,
             records.names,
+            begins_segment=records.begins_segment,
         )
         if self._logs[records.log].extent[0] != records.end:
             raise ValueError(f"invalid records: expected them to end at {records.end}")
@@ -461,7 +462,8 @@ class Shard:
             new = tuple(log.topic_name(number) or "" for number in range(names, upto))
             generation = state.generation_at(found.first)
             stored = StoredData(found.entries, found.data)
-            frame = Records(role.generation, ship.log, found.first, found.end, generation, names, new, stored)
+            head = role.generation, ship.log, found.first, found.end, generation
+            frame = Records(*head, names, new, stored, found.begins_segment)
             at, names = found.end, upto
             return encoded(frame, self.number)
 

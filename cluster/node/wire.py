@@ -174,6 +174,7 @@ class RecordsHead(msgspec.Struct, frozen=True, array_like=True):
     names_first: int
     names: tuple[str, ...]
     entries_bytes: int
+    begins_segment: bool = False
 
 
 class FetchedHead(RecordsHead, frozen=True, array_like=True):
@@ -222,6 +223,7 @@ def encoded(message: Message, shard: int = 0) -> list[bytes]:
             message.names_first,
             message.names,
             len(stored.entries),
+            message.begins_segment,
         )
     head = _ENCODER.encode(head_value)
     size_bytes = _HEAD.size - _LENGTH.size + len(head) + sum(map(len, data))
@@ -264,6 +266,7 @@ def decoded(body: bytes) -> tuple[int, Message]:
             head.names_first,
             head.names,
             stored,
+            head.begins_segment,
         )
     if rest:
         raise UndecodableFrame(f"invalid message of kind {_KINDS[kind].__name__}: {len(rest)} bytes too many")

@@ -23,6 +23,7 @@ class Stored:
 
     entries: bytes
     data: bytes
+    begins_segment: bool
 
 
 class EngineReplicaLog:
@@ -83,13 +84,14 @@ class EngineReplicaLog:
             frame.data.data,
             frame.names_first,
             frame.names,
+            begins_segment=frame.data.begins_segment,
         )
 
     def stored(self, first: int, end: int) -> tuple[int, Stored, int]:
         """Return the end of some records from an offset on, what frames carry of them, and the count of topic names
         that they and those in front of them use, if that is more than those in front use."""
         found = self._log.read_stored(first, end, max_bytes=_SHIP_BYTES)
-        return found.end, Stored(found.entries, found.data), found.names
+        return found.end, Stored(found.entries, found.data, found.begins_segment), found.names
 
     def name(self, number: int) -> str:
         return self._log.topic_name(number) or ""

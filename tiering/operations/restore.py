@@ -22,6 +22,8 @@ from timestone.disk.catalog import Catalog, CatalogRow
 from timestone.disk.clock import Clock
 from timestone.disk.files import Files
 from timestone.format import names
+from timestone.index import plain_page
+from timestone.kernel.entries import HEADER_BYTES
 from timestone.reading.segment_cache import SegmentCache
 from timestone.repair.log_copy import LogCopy
 from timestone.segment import Segment
@@ -108,6 +110,8 @@ class _LogRestore:
         fetched = self._download.run(progress)
         if self._until_us is not None and segments:
             self._end = self._cut(segments[-1], self._until_us)
+        for one in segments:
+            self._part_from_cluster(one)
         return DownloadedLog(
             *self.key,
             segments[0].base if segments else self._end,
@@ -125,6 +129,21 @@ class _LogRestore:
             name: value for name, value in self._history.manifest.settings.items() if name in known
         }
         return CatalogRow(LogConfig(**settings), self._end, max(self._epochs, default=0) + 1)
+
+    def _part_from_cluster(self, stored: StoredSegment) -> None:
+        """Make the segment of a replica one of a store of its own."""
+        path = names.index_path(self._download.folder, stored.base)
+        try:
+            fd = self._files.open(path, write=True)
+        except FileNotFoundError:  # nothing of it is in front of the time of the restore
+            return
+        try:
+            page = self._files.read_all(fd, HEADER_BYTES, 0)
+            if (plain := plain_page(page, path)) != page:
+                self._files.write_all(fd, plain, 0)
+                self._files.fdatasync(fd)
+        finally:
+            self._files.close(fd)
 
     def _cut(self, last: StoredSegment, until_us: int) -> int:
         """Leave out the records of the last segment from a time on; where the log ends then."""

@@ -19,14 +19,15 @@ from timestone.index import Trailer
 from timestone.reading.remote_history import RemoteHistory
 from timestone.reading.segment_list import SegmentList
 from timestone.segment import Segment
+from timestone.upkeep.segment_rewrites import Rewrites
 
 from ..buckets.bucket import Bucket
-from ..errors import HistoryDiverged
+from ..errors import HistoryDiverged, LeaderChanged
 from ..objects.collector import delete_objects, unused_objects
 from ..objects.layout import LogPlace, Version
 from ..objects.manifest import Manifest, StoredSegment
 from ..objects.manifests import LogObjects
-from .ownership import Ownership
+from .ownership import Owner
 from .upload import (
     Pace,
     SegmentFiles,
@@ -42,6 +43,8 @@ _COMPRESSION_WAIT_S = 60.0
 """How long a sealed segment of a log with compression may stay as it is before it is uploaded like that."""
 
 _TOPIC_OBJECTS_MOST = 64
+FOLLOW_S = 10.0
+"""How often a replica that does not lead looks for what the leader has uploaded."""
 
 
 class UploadedLog(Protocol):
@@ -51,6 +54,10 @@ class UploadedLog(Protocol):
     topics: TopicDictionary
     config: LogConfig
 
+    is_replicated: bool
+
+    @property
+    def rewrites(self) -> Rewrites: ...
     @property
     def segment_list(self) -> SegmentList: ...
     @property
@@ -76,13 +83,14 @@ class _Waiting:
 
 
 class LogUploader:
-    """One log of the store that owns the prefix. One thread at a time; `manifest` may be looked at by any."""
+    """One log, of the store that owns the prefix or of a replica. One thread at a time; `manifest` may be looked at by
+    any."""
 
     def __init__(
         self,
         log: UploadedLog,
         bucket: Bucket,
-        ownership: Ownership,
+        owner: Owner,
         files: Files,
         now_us: Callable[[], int],
         pace: Pace,
@@ -96,7 +104,10 @@ class LogUploader:
         """End of the newest manifest that the store has noted, until `manifest` is known."""
         self.manifest: Manifest | None = None
         """The newest, once it is known: committed by this process, or found."""
-        self._ownership = ownership
+        self._owner = owner
+        self._generation: int | None = None
+        """With which this step uploads; None while another replica does."""
+        self._followed_s = -FOLLOW_S
         self._files = files
         self._now_us = now_us
         self._pace = pace
@@ -135,7 +146,7 @@ class LogUploader:
             return Backlog(0, 0)
         end = self.manifest.end if self.manifest else self.noted_end
         waiting = [
-            one.trailer for one in self.log.segment_list.sealed() if one.trailer and one.end_offset > end
+            one.trailer for one in self.log.rewrites.segments() if one.trailer and one.end_offset > end
         ]
         return Backlog(len(waiting), sum(one.stored_bytes + one.file_bytes for one in waiting))
 
@@ -145,13 +156,16 @@ class LogUploader:
         OSError."""
         if not self.is_tiered or self.log.has_ended:
             return None
+        if not self._is_owner():
+            self._follow()
+            return None
         before = self.load()
         self._tell()
         if before.start < self.expired_to and before.segment_count:
             self.commit(self.following(before.starting_at(self.expired_to)))
             return 0.0
         segment = next(
-            (one for one in self.log.segment_list.sealed() if one.count and one.end_offset > before.end), None
+            (one for one in self.log.rewrites.segments() if one.count and one.end_offset > before.end), None
         )
         if segment is None:
             return None
@@ -164,9 +178,31 @@ class LogUploader:
         self._upload(before, segment)
         return 0.0
 
+    def _is_owner(self) -> bool:
+        if self._owner.generation != self._generation:
+            self._generation = self._owner.generation
+            self.manifest = self._unsure = None  # another one may have uploaded since
+        return self._generation is not None
+
+    def _follow(self) -> None:
+        """Take note now and then of what the leader has uploaded, for readers."""
+        self._tell()
+        if time.monotonic() < self._followed_s + FOLLOW_S:
+            return
+        self._followed_s = time.monotonic()
+        newest = max(self.objects.versions(), default=None)
+        if newest is None or (self.manifest is not None and newest <= self.manifest.version):
+            return
+        found = self.objects.newest()
+        if found is not None and found.end <= self.log.end_offset:
+            self._take(found)
+
     def commit(self, manifest: Manifest) -> None:
-        """Make the next manifest of this generation the state of the log. Raises PrefixInUse, BucketError."""
-        self._ownership.check()
+        """Make the next manifest of this generation the state of the log. Raises PrefixInUse, LeaderChanged,
+        BucketError."""
+        self._owner.check()
+        if self._owner.generation != self._generation:
+            raise LeaderChanged(f"{self.log.folder}: this replica does not lead it any more")
         self._unsure = manifest
         self.objects.commit(manifest)
         self._unsure = None
@@ -180,7 +216,7 @@ class LogUploader:
         """Delete the objects of the log that nothing has needed for a delay, and return how many. Time is that of the
         object store when it made the newest manifest, and what has passed here since: no clock that is set matters.
         Raises PrefixInUse, DamagedObject, UnsupportedFormat, BucketError."""
-        if self.manifest is None or not self.manifest.version.generation:
+        if not self._is_owner() or self.manifest is None or not self.manifest.version.generation:
             return 0
         self._keep_from_ending()
         if self._made is None or self._made[0] != self.manifest.version:
@@ -190,7 +226,7 @@ class LogUploader:
         now_us = made_us + int((time.monotonic() - seen_s) * 1e6)
         unused = unused_objects(self.objects, before_us=now_us - delay_us)
         if unused:
-            self._ownership.check()
+            self._owner.check()
             delete_objects(self.objects.bucket, unused)
         return len(unused)
 
@@ -216,13 +252,18 @@ class LogUploader:
 
     def following(self, before: Manifest) -> Manifest:
         """Return the next manifest, with the contents of the current one."""
-        generation = self._ownership.generation
+        generation = self._generation
         assert generation is not None
+        if generation < before.version.generation:
+            raise HistoryDiverged(
+                f"{self.log.folder}: its history in the bucket is of generation {before.version.generation}, this "
+                f"store uploads with {generation}: a cluster has uploaded it; choose another prefix"
+            )
         number = before.version.number + 1 if before.version.generation == generation else 0
         return replace(before, version=Version(generation, number), written_us=self._now_us())
 
     def _upload(self, before: Manifest, segment: Segment) -> None:
-        generation = self._ownership.generation
+        generation = self._generation
         assert generation is not None
         source = SegmentFiles(self._files, segment)
         try:
@@ -246,7 +287,7 @@ class LogUploader:
         end = topics_needed(segment)
         if end <= manifest.topic_count:
             return manifest
-        generation = self._ownership.generation
+        generation = self._generation
         assert generation is not None
         # Those who read a log fetch all of its names: many small objects become one now and then.
         kept = manifest.topics if len(manifest.topics) < _TOPIC_OBJECTS_MOST else ()
@@ -257,7 +298,7 @@ class LogUploader:
         number = segment.trailer.frames.dictionary if segment.trailer and segment.trailer.frames else 0
         if not number or any(one.number == number for one in manifest.dictionaries):
             return manifest
-        generation = self._ownership.generation
+        generation = self._generation
         assert generation is not None
         added = upload_dictionary(self.objects, generation, self._files, self.log.folder, number)
         return replace(manifest, dictionaries=(*manifest.dictionaries, added))
@@ -290,6 +331,8 @@ class LogUploader:
                 f"{self.log.folder}: it ends at offset {self.log.end_offset}, its history in the bucket at "
                 f"{found.end}: the log is an older copy; restore it from the bucket, or choose another prefix"
             )
+        if self.log.is_replicated:  # the segments of another leader may be longer; it had the same records
+            return
         local = {one.base_offset: one for one in self.log.segment_list.sealed()}
         for stored in found.segments:
             segment = local.get(stored.base)

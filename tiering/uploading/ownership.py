@@ -35,6 +35,40 @@ class Documents(Protocol):
     def put_many(self, space: str, items: Mapping[str, bytes | None]) -> None: ...
 
 
+class Owner(Protocol):
+    """Whether this process extends the history of a log, and with which generation in the names of its objects."""
+
+    @property
+    def generation(self) -> int | None:
+        """Return the generation; None while another process is the owner, or before a claim."""
+
+    def check(self) -> None:
+        """Raise PrefixInUse when another process has become the owner, as far as the bucket tells."""
+
+
+class LedLog(Protocol):
+    """Replica of a log. Implemented by `timestone.replication.replicated_log.ReplicatedLog`."""
+
+    @property
+    def led_generation(self) -> int | None: ...
+
+
+class Leadership:
+    """Ownership of the replica that leads a log. It needs no claim: a generation has one leader, and what an earlier
+    one still writes sorts in front of what the later one does, and is left out by its manifests."""
+
+    def __init__(self, log: LedLog) -> None:
+        self._log = log
+
+    @property
+    def generation(self) -> int | None:
+        """Return the generation in which this replica leads; None while it does not."""
+        return self._log.led_generation
+
+    def check(self) -> None:
+        """Do nothing: the uploader compares generations."""
+
+
 class Claim(NamedTuple):
     """A generation and the random token of the store that claimed it."""
 

@@ -10,17 +10,24 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from timestone.config import DAY_MS
 from timestone.disk.files import Files
 from timestone.errors import TimestoneError, UnsupportedFormat
 
 from ..buckets.bucket import Bucket
-from ..errors import BucketError, BucketUnavailable, DamagedObject, PrefixInUse, UnfitBucket
+from ..errors import (
+    BucketError,
+    BucketUnavailable,
+    DamagedObject,
+    LeaderChanged,
+    PrefixInUse,
+    UnfitBucket,
+)
 from ..objects.manifest import Manifest
-from .log_uploader import LogUploader, UploadedLog
-from .ownership import Documents, Ownership
+from .log_uploader import FOLLOW_S, LogUploader, UploadedLog
+from .ownership import Documents, Leadership, LedLog, Owner, Ownership
 from .pace import Stopping, UploadPace
 from .upload import SegmentChanged
 
@@ -77,13 +84,16 @@ class Uploader:
         flush_s: Callable[[], float],
         bytes_per_s: int = 0,
         delete_delay_us: int = DAY_MS * 1000,
+        is_replicated: bool = False,
         known: Callable[[LogUploader, Manifest], None] = lambda uploader, manifest: None,
         note_error: Callable[[str], None] = lambda error: None,
     ) -> None:
-        """logs: those of the store now. known: see `LogUploader`. note_error: called when uploads begin to fail, or for
+        """logs: those of the store now. is_replicated: whether they are replicas, each of which is uploaded while it
+        leads. known: see `LogUploader`. note_error: called when uploads begin to fail, or for
         another reason, and with an empty text when they no longer do."""
         self.bucket = bucket
-        self.ownership = Ownership(bucket, documents, now_us)
+        self._ownership = None if is_replicated else Ownership(bucket, documents, now_us)
+        """Claim on the prefix, which replicas do not need."""
         self._status = UploadStatus()
         self._logs = logs
         self._files = files
@@ -168,10 +178,13 @@ class Uploader:
             found = self._uploaders.setdefault(
                 key,
                 LogUploader(
-                    log, self.bucket, self.ownership, self._files, self._now_us, self._passed, self._tell
+                    log, self.bucket, self._owner_of(log), self._files, self._now_us, self._passed, self._tell
                 ),
             )
         return found
+
+    def _owner_of(self, log: UploadedLog) -> Owner:
+        return Leadership(cast(LedLog, log)) if self._ownership is None else self._ownership
 
     def _run(self) -> None:
         try:
@@ -206,14 +219,16 @@ class Uploader:
 
     def _work(self) -> float | None:
         """Upload until nothing is left; in how many seconds there may be more. Raises what ends the round."""
-        if self.ownership.generation is None:
-            self._claim()
+        if self._ownership is None:
+            self._claimed.set()
+        elif self._ownership.generation is None:
+            self._claim(self._ownership)
         while True:
             waits = [wait_s for log in self._logs() if (wait_s := self._step(log)) is not None]
             if not waits:
                 self._status.state = "idle"
                 self._report()
-                return self._collect()
+                return self._collect() if self._ownership is not None else min(self._collect(), FOLLOW_S)
             self._report(_REPORT_EVERY_S)
             if min(waits) > 0:
                 return min(waits)
@@ -231,6 +246,9 @@ class Uploader:
             if self._changed == str(error):
                 self._note(key, error)
             self._changed = str(error)
+            self._due_s[key] = time.monotonic() + _CHANGED_S
+            return _CHANGED_S
+        except LeaderChanged:
             self._due_s[key] = time.monotonic() + _CHANGED_S
             return _CHANGED_S
         except (BucketError, Stopping, *_FINAL):
@@ -278,8 +296,8 @@ class Uploader:
             self._collect_at_s = time.monotonic() + self._collect_every_s
         return max(0.0, self._collect_at_s - time.monotonic())
 
-    def _claim(self) -> None:
-        self._status.generation = self.ownership.claim()
+    def _claim(self, ownership: Ownership) -> None:
+        self._status.generation = ownership.claim()
         self._claimed.set()
         _LOGGER.info("%s: claimed with generation %d", self.bucket.url, self._status.generation)
 

@@ -18,6 +18,7 @@ class ReplicaRetention(Retention):
     def __init__(self, log: UpkeptLog, store: UpkeptStore) -> None:
         super().__init__(log, store)
         self._expires_below = 0
+        self._leads = False
 
     def expire(self, offset: int) -> None:
         """Have whole segments below an offset deleted, in the background: the leader has them no more."""
@@ -29,9 +30,25 @@ class ReplicaRetention(Retention):
     def _is_active(self) -> bool:
         return super()._is_active or self._expires_below > self._log.start_offset
 
+    def _apply(self) -> int:
+        self._leads = cast(
+            Any, self._log
+        ).leads  # once: what is decided as a follower is not done as a leader
+        return super()._apply()
+
+    def _expire_remote(self, start_offset: int) -> None:
+        if self._leads:  # what a follower deletes is what its leader does not have on its disk
+            super()._expire_remote(start_offset)
+
     def _beyond(self, sealed: list[Segment], limit_ms: int, limit_bytes: int) -> list[Segment]:
-        gone = [segment for segment in sealed if segment.end_offset <= self._expires_below]
-        if cast(Any, self._log).leads:
+        gone = []
+        history = self._log.history
+        if not self._leads or history is None:
+            below = self._expires_below
+            if self._is_uploaded and not self._leads and history is not None:
+                below = min(below, history.end)  # else readers would miss what lies between
+            gone = [segment for segment in sealed if segment.end_offset <= below]
+        if self._leads:
             gone = max(gone, super()._beyond(sealed, limit_ms, limit_bytes), key=len)
         shown = self._log.end_offset
         gone = list(itertools.takewhile(lambda segment: segment.end_offset <= shown, gone))

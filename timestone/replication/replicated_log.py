@@ -26,6 +26,7 @@ from timestone.replication.replica_retention import ReplicaRetention
 from timestone.replication.replica_rewrites import ReplicaRewrites
 from timestone.replication.replicated_end import ReplicatedEnd
 from timestone.replication.replicated_segments import ReplicatedSegments
+from timestone.segment import Segment
 from timestone.writing.write_batch import WriteBatch
 
 _LOGGER = logging.getLogger("timestone")
@@ -52,13 +53,15 @@ class StoredRecords(NamedTuple):
     data: bytes
     names: int
     """One more than the highest topic id of them; 0 for none."""
+    begins_segment: bool
+    """Whether a segment begins with them."""
 
 
 class ReplicatedLog(Log):
     """One replica of a log. Made by a store that is opened with this type of log. Thread-safe but for the calls of the
     driver: `lead`, `follow`, `append_replica`, `cut`, `reset` and `show` are for one thread."""
 
-    is_replicated = True
+    is_replicated = _is_replica = True
     _segments_type, _end_type = ReplicatedSegments, ReplicatedEnd
     _retention_type, _rewrites_type = ReplicaRetention, ReplicaRewrites
 
@@ -118,14 +121,10 @@ class ReplicatedLog(Log):
         return self._start_offset
 
     def __len__(self) -> int:
-        # Of a segment that grows, or is shown in part after a restart, it is not known how many of these are removed.
-        start, end = self._start_offset, self._end_offset
-        removed = (
-            one.trailer.removed_count
-            for one in self.segment_list.within(start, end)
-            if one.trailer and one.end_offset <= end
+        start, end = self.start_offset, self._end_offset
+        return self.look_up(
+            lambda segments: sum(_shown_count(one, end) for one in segments.within(start, end))
         )
-        return end - start - sum(removed)
 
     def record(self, offset: int) -> Record:
         """See `ReadableLog.record`."""
@@ -147,6 +146,11 @@ class ReplicatedLog(Log):
     def leads(self) -> bool:
         """Return whether this replica takes appends."""
         return self._replica_end.leads
+
+    @property
+    def led_generation(self) -> int | None:
+        """Return the generation in which this replica takes appends; None if it takes none. Any thread may ask."""
+        return self._segments.epoch >> _GENERATION_SHIFT if self._replica_end.leads else None
 
     def check_leads(self) -> None:
         """Raise NotLeader unless this replica takes appends."""
@@ -230,10 +234,20 @@ class ReplicatedLog(Log):
             submission.resolve(self._unknown())
 
     def append_replica(
-        self, generation: int, first: int, entries: bytes, data: bytes, names_first: int, names: Sequence[str]
+        self,
+        generation: int,
+        first: int,
+        entries: bytes,
+        data: bytes,
+        names_first: int,
+        names: Sequence[str],
+        *,
+        begins_segment: bool = False,
     ) -> None:
-        """Write records of the leader behind the last one, without a flush. entries, data: as `read_stored` returns
-        them there. names: of the topics that they are the first to use, numbered from `names_first` on.
+        """Write records of the leader behind the last one, without a flush. entries, data, begins_segment: as
+        `read_stored` returns them there. names: of the topics that they are the first to use, numbered from
+        `names_first` on. A segment begins here where one does there, so what the leader has uploaded to a bucket ends
+        between two segments of each replica.
 
         Raises ValueError, InvalidName for what no leader sends; StorageFull, LogFailed, StoreClosed, OSError."""
         if first != self.extent[0] or names_first != self.names_count:
@@ -248,6 +262,8 @@ class ReplicatedLog(Log):
             raise ValueError("invalid records: a topic name stands there twice")
         with self._end.lock:
             self._begin(generation)
+            if begins_segment:
+                self._end.roll_locked()
             self._end.write_locked(batch)
             self.extent = self.extent[0], names_first + len(names)
         if batch.has_removed:
@@ -281,7 +297,12 @@ class ReplicatedLog(Log):
         size_bytes = int(entries["length"].sum(dtype="u8"))
         stored = data[begin : begin + size_bytes]
         return StoredRecords(
-            first, first + len(entries), entries.tobytes(), stored, names_of(entries["topic"])
+            first,
+            first + len(entries),
+            entries.tobytes(),
+            stored,
+            names_of(entries["topic"]),
+            any(one.base_offset == first for one in self.segment_list.within(first, first + 1)),
         )
 
     def _stored_in_files(self, first: int, end: int, max_bytes: int) -> tuple[Entries, bytes, int]:
@@ -422,3 +443,10 @@ class ReplicatedLog(Log):
                     runs.append(GenerationRun(generation, segment.base_offset, names))
                 names = max(names, self.names_used.of(segment))
         return tuple(runs)
+
+
+def _shown_count(segment: Segment, end: int) -> int:
+    trailer = segment.trailer
+    # Of a segment that grows, or is shown in part after a restart, it is not known how many records are removed.
+    removed = 0 if trailer is None or segment.end_offset > end else trailer.removed_count
+    return min(segment.end_offset, end) - segment.base_offset - removed

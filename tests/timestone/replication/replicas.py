@@ -53,7 +53,15 @@ def ship(source: ReplicatedLog, target: ReplicatedLog, generation: int, *, max_b
         found = source.read_stored(target.written_offset, source.written_offset, max_bytes=max_bytes)
         first = target.names_count
         names = [source.topic_name(number) or "" for number in range(first, found.names)]
-        target.append_replica(generation, found.first, found.entries, found.data, first, names)
+        target.append_replica(
+            generation,
+            found.first,
+            found.entries,
+            found.data,
+            first,
+            names,
+            begins_segment=found.begins_segment,
+        )
     target.sync()
 
 

@@ -226,7 +226,7 @@ def test_records_that_no_leader_sends_are_refused_without_a_change(wrong: str, t
     with replicated(tmp_path / "a") as one, replicated(tmp_path / "b") as two:
         one.lead(1)
         submitted(one, b"abc", b"def")
-        first, _, entries, data, _ = one.read_stored(0, 2, max_bytes=100)
+        first, _, entries, data, *_ = one.read_stored(0, 2, max_bytes=100)
         names, names_first = ["t"], 0
         match wrong:
             case "offset":

@@ -1,0 +1,167 @@
+"""Replicas of a log and their bucket: the one that leads uploads, the others read."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import timestone
+from tests.support.waiting import wait_for
+from tests.tiering.conftest import append as append_plain
+from tests.tiering.conftest import uploader_of
+from tests.timestone.replication.replicas import ship, submitted
+from timestone import LogConfig
+from timestone.config import StoreConfig
+from timestone.replication.replicated_log import ReplicatedLog
+from timestone.store import Store
+from timestone_cluster.node.replica_folder import make_replica_folder
+from timestone_tiering.buckets.folder_bucket import FolderBucket
+from timestone_tiering.config import TierConfig
+from timestone_tiering.errors import HistoryDiverged, LeaderChanged, NoHistory
+from timestone_tiering.objects.history import log_histories
+from timestone_tiering.objects.layout import Version
+from timestone_tiering.operations.restore import restore_store
+from timestone_tiering.reading.local_view import remote_history
+from timestone_tiering.tier import StoreTier
+from timestone_tiering.uploading import log_uploader
+from timestone_tiering.uploading.log_uploader import LogUploader
+from timestone_tiering.uploading.ownership import Leadership
+from timestone_tiering.view import view_bucket
+
+LOG_ID = 0x1234
+CONFIG = StoreConfig(min_free_bytes=0, log=LogConfig(segment_entries=10, segment_age_ms=3_600_000))
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Followers look for what was uploaded at each turn."""
+    monkeypatch.setattr(log_uploader, "FOLLOW_S", 0.0)
+    monkeypatch.setattr("timestone_tiering.uploading.uploader.FOLLOW_S", 0.05)
+
+
+@contextmanager
+def replica(path: Path, bucket: Path) -> Iterator[tuple[ReplicatedLog, StoreTier]]:
+    """Open the replica of a log with its tier, as a node does."""
+    with Store(path, CONFIG, log_type=ReplicatedLog) as store:
+        if ("telemetry", 0) not in store.log_names():
+            make_replica_folder(store, "telemetry", 0, LOG_ID)
+        log = store.log("telemetry")
+        assert isinstance(log, ReplicatedLog)
+        state = store.log("state")
+        assert isinstance(state, ReplicatedLog)
+        with StoreTier(
+            store, TierConfig(url=f"file://{bucket}"), is_replicated=True, left_out=["state"]
+        ) as tier:
+            yield log, tier
+
+
+def append(log: ReplicatedLog, other: ReplicatedLog, generation: int, count: int) -> None:
+    """Append records one by one, ship and show them."""
+    for _ in range(count):
+        submitted(log, b"record %d" % log.written_offset, topic=f"t/{log.written_offset % 7}")
+    ship(log, other, generation)
+    for one in (log, other):
+        one.seal_rolled()
+        one.show(log.written_offset)
+
+
+def uploaded(tier: StoreTier) -> int:
+    return max((one.end for one in tier.log_status()), default=0)
+
+
+def test_the_replica_that_leads_uploads_and_its_successor_continues(tmp_path: Path) -> None:
+    bucket = tmp_path / "bucket"
+    with replica(tmp_path / "a", bucket) as (one, tier_a), replica(tmp_path / "b", bucket) as (two, tier_b):
+        one.lead(1)
+        append(one, two, 1, 25)
+        one.roll()  # a boundary that only the settings of the leader give
+        append(one, two, 1, 18)
+        wait_for(lambda: uploaded(tier_a) == 35)
+        wait_for(lambda: uploaded(tier_b) == 35)
+        assert tier_b.status().uploaded_segments == 0
+        one.follow()
+        two.lead(2)
+        append(two, one, 2, 30)
+        wait_for(lambda: uploaded(tier_b) == 63)
+        wait_for(lambda: uploaded(tier_a) == 63)
+        two.configure(local_retention_bytes=1)
+        two.expect_upkeep()
+        wait_for(lambda: two.local_start_offset == 63)
+        assert two.start_offset == 0
+        one.expire(two.local_start_offset)
+        wait_for(lambda: one.local_start_offset == 63)
+        for log in (one, two):
+            assert len(log) == 73
+            assert [bytes(record.payload) for record in log] == [b"record %d" % n for n in range(73)]
+        for name in "ab":
+            with timestone.view(tmp_path / name) as seen, remote_history(seen):
+                assert len(list(seen.log("telemetry"))) == 73
+        two.follow()
+        one.lead(3)  # what it deleted as a follower is not deleted from the bucket
+        append(one, two, 3, 20)
+        wait_for(lambda: uploaded(tier_a) == 83)
+        assert one.start_offset == 0
+    with view_bucket(f"file://{bucket}") as view:
+        assert view.log_names() == [("telemetry", 0)]
+        assert [bytes(one.payload) for one in view.log("telemetry")] == [b"record %d" % n for n in range(83)]
+
+
+def test_a_restored_log_of_replicas_is_a_log_of_its_own(tmp_path: Path) -> None:
+    bucket = tmp_path / "bucket"
+    with replica(tmp_path / "a", bucket) as (one, tier), replica(tmp_path / "b", bucket) as (two, _):
+        one.lead(5)
+        append(one, two, 5, 45)
+        wait_for(lambda: uploaded(tier) == 40)
+    restore_store(FolderBucket(bucket), tmp_path / "restored")
+    with timestone.open(tmp_path / "restored") as store:
+        log = store.log("telemetry")
+        assert [bytes(record.payload) for record in log] == [b"record %d" % n for n in range(40)]
+        assert log.append(b"next") >= 40
+
+
+def test_a_leader_that_is_replaced_during_an_upload_commits_nothing(tmp_path: Path) -> None:
+    bucket = FolderBucket(tmp_path / "bucket")
+    with Store(tmp_path / "a", CONFIG, log_type=ReplicatedLog) as store:
+        make_replica_folder(store, "telemetry", 0, LOG_ID)
+        log = store.log("telemetry")
+        assert isinstance(log, ReplicatedLog)
+        log.lead(1)
+        for number in range(25):
+            submitted(log, b"%d" % number)
+        log.seal_rolled()
+        log.show(25)
+
+        def pace(size_bytes: int) -> None:
+            if log.led_generation == 1:
+                log.follow()
+
+        uploader = LogUploader(log, bucket, Leadership(log), store.files, store.now_us, pace)
+        with pytest.raises(LeaderChanged):
+            uploader.step()
+        with pytest.raises(NoHistory):
+            log_histories(bucket)
+        assert uploader.step() is None, "it follows"
+        log.lead(2)
+        assert uploader.step() == 0.0
+        assert log_histories(bucket)[0].manifest.version == Version(2, 0)
+
+
+def test_a_store_of_its_own_does_not_continue_what_a_cluster_has_uploaded(tmp_path: Path) -> None:
+    bucket = FolderBucket(tmp_path / "bucket")
+    with (
+        replica(tmp_path / "a", tmp_path / "bucket") as (one, tier),
+        replica(tmp_path / "b", tmp_path / "bucket") as (
+            two,
+            _,
+        ),
+    ):
+        one.lead(5)
+        append(one, two, 5, 25)
+        wait_for(lambda: uploaded(tier) == 20)
+    restore_store(bucket, tmp_path / "restored")
+    with timestone.open(tmp_path / "restored", log=LogConfig(segment_entries=10)) as store:
+        uploader = uploader_of(store, store.log("telemetry"), bucket)
+        append_plain(store.log("telemetry"), 11)
+        with pytest.raises(HistoryDiverged, match="a cluster has uploaded it"):
+            uploader.step()
