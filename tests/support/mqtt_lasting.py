@@ -12,8 +12,9 @@ from tests.support.mqtt_clients import RawClient
 
 _LASTING = Properties(session_expiry_interval=0xFFFFFFFF)
 _WINDOW = 20
-_ELSEWHERE = {Reason.SERVER_SHUTTING_DOWN, Reason.USE_ANOTHER_SERVER, 3}
-"""Reasons of a server that stops or leads no more: to connect again is the answer. 3: of MQTT 3.1.1, unavailable."""
+_ELSEWHERE = {Reason.SERVER_SHUTTING_DOWN, Reason.SERVER_UNAVAILABLE, Reason.USE_ANOTHER_SERVER, 3}
+"""Reasons of a server that stops or leads no more: to connect again is the answer. A CONNACK of one that stops has
+SERVER_UNAVAILABLE, and in MQTT 3.1.1 the 3."""
 
 
 class LastingClient:
