@@ -127,7 +127,7 @@ def command() -> None:
 @click.option("--shards", type=int, default=1, help="Units of leadership; cannot change later.")
 @click.option("--replicas", type=int, default=3, help="Nodes that have each shard.")
 @click.option(
-    "--key",
+    "--topic-key",
     "topic_keys",
     multiple=True,
     metavar="FILTER",

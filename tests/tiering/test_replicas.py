@@ -22,6 +22,7 @@ from timestone_tiering.errors import HistoryDiverged, LeaderChanged, NoHistory
 from timestone_tiering.objects.history import log_histories
 from timestone_tiering.objects.layout import Version
 from timestone_tiering.operations.restore import restore_store
+from timestone_tiering.operations.status import bucket_status, urls_of_store
 from timestone_tiering.reading.local_view import remote_history
 from timestone_tiering.tier import StoreTier
 from timestone_tiering.uploading import log_uploader
@@ -97,6 +98,9 @@ def test_the_replica_that_leads_uploads_and_its_successor_continues(tmp_path: Pa
         for name in "ab":
             with timestone.view(tmp_path / name) as seen, remote_history(seen):
                 assert len(list(seen.log("telemetry"))) == 73
+                assert urls_of_store(seen) == [f"file://{bucket}"]
+                status = bucket_status(FolderBucket(bucket), seen)
+                assert [(one.log, one.end_offset) for one in status.logs] == [("telemetry", 63)]
         two.follow()
         one.lead(3)  # what it deleted as a follower is not deleted from the bucket
         append(one, two, 3, 20)

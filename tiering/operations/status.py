@@ -10,6 +10,7 @@ from timestone.view import StoreView
 from ..buckets.bucket import Bucket
 from ..errors import NoHistory
 from ..objects.history import LogHistory, log_histories
+from ..reading.local_view import noted_source
 from ..uploading.ownership import SPACE, ClaimFacts, newest_claim, read_claim_facts
 
 
@@ -84,14 +85,17 @@ def bucket_status(bucket: Bucket, store: StoreView | None = None) -> BucketStatu
         histories = []
     waiting = {} if store is None else dict(_all_waiting(store, histories))
     logs = [_stored(one, waiting.pop(one.folder, None)) for one in histories]
-    logs += [_not_stored(store, folder, found) for folder, found in waiting.items() if store is not None]
+    if store is not None and bucket.url in store.documents(SPACE):  # else of a node, which uploads not all of its logs
+        logs += [_not_stored(store, folder, found) for folder, found in waiting.items()]
     facts = None if claim is None else read_claim_facts(bucket, claim.generation)
     return BucketStatus(bucket.url, facts, own, tuple(logs))
 
 
 def urls_of_store(store: StoreView) -> list[str]:
-    """Return the buckets that a store has uploaded to."""
-    return sorted(store.documents(SPACE))
+    """Return the buckets that a store has uploaded to; of the store of a node of a cluster, the one that it reads."""
+    source = noted_source(store.path)
+    noted = [] if source is None or source.url is None else [source.url]
+    return sorted(store.documents(SPACE)) or noted
 
 
 def _stored(history: LogHistory, waiting: Waiting | None) -> LogStored:

@@ -69,7 +69,7 @@ def remote_history(view: StoreView, *, bucket: Bucket | None = None) -> Iterator
     store without one. bucket: another one than that of the store.
 
     Raises DamagedObject when what the owner has noted cannot be used, TieringError, OSError."""
-    config = _source(view.path)
+    config = noted_source(view.path)
     if config is None or config.url is None:
         yield
         return
@@ -108,14 +108,16 @@ class NotedBucket:
 def noted_bucket(store: Path, files: Files) -> NotedBucket | None:
     """Return what a store has noted about its bucket; None for a store without one. Raises DamagedObject when the notes
     cannot be used, TieringError."""
-    config = _source(store)
+    config = noted_source(store)
     if config is None or config.url is None:
         return None
     bucket = open_bucket(config.url, endpoint=config.endpoint, region=config.region)
     return NotedBucket(store, files, bucket)
 
 
-def _source(store: Path) -> TierConfig | None:
+def noted_source(store: Path) -> TierConfig | None:
+    """Return the bucket that the owner of a store has noted; None for a store without one. Raises DamagedObject,
+    OSError."""
     path = store / FOLDER / SOURCE
     try:
         fields = json_object(path.read_bytes())

@@ -36,6 +36,9 @@ def test_cluster_is_made_once_and_has_logs_and_a_status(server: EtcdServer) -> N
     assert "make it with" in timestone("create-log", url, "telemetry", expect=74).stderr
     assert "2 shards, 3 replicas, 2 in sync" in timestone("init", url, "--shards", "2").stdout
     assert "already" in timestone("init", url, expect=74).stderr
+    keyed = f"etcd://127.0.0.1:{server.port}/keyed"
+    assert timestone("init", keyed, "--shards", "4", "--topic-key", "devices/{key}/#").stderr == ""
+    assert "expected {key}" in timestone("init", keyed, "--topic-key", "devices/#", expect=64).stderr
     assert timestone("create-log", url, "telemetry").stdout == "log telemetry\n"
     assert "already" in timestone("create-log", url, "telemetry").stdout
     timestone("create-log", url, "a/b", expect=64)
