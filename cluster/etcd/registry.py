@@ -41,6 +41,8 @@ class Registry:
         self.keys = keys
         self.pairs: dict[str, KeyValue] = {}
         self.revision = 0
+        self.is_read = False
+        """Whether the keys were read whole: before that, some may be missing here."""
         self._changed = changed
         self._wake = asyncio.Event()
 
@@ -70,7 +72,7 @@ class Registry:
 
     def _take(self, picture: Picture) -> None:
         if picture.revision >= self.revision:
-            self.pairs, self.revision = dict(picture.pairs), picture.revision
+            self.pairs, self.revision, self.is_read = dict(picture.pairs), picture.revision, True
             self._changed()
 
     def note(self, outcome: Outcome) -> None:

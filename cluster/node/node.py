@@ -256,7 +256,7 @@ class Node:
 
     def _changed(self) -> None:
         """Take the picture of etcd: new nodes, logs, shards and records."""
-        if not self._run or self._held is None or self._placement is None:
+        if not self._run or not self._registry.is_read or self._held is None or self._placement is None:
             return
         registry, cluster = self._registry, self._cluster_now()
         if cluster is None:

@@ -85,7 +85,9 @@ def bucket_status(bucket: Bucket, store: StoreView | None = None) -> BucketStatu
         histories = []
     waiting = {} if store is None else dict(_all_waiting(store, histories))
     logs = [_stored(one, waiting.pop(one.folder, None)) for one in histories]
-    if store is not None and bucket.url in store.documents(SPACE):  # else of a node, which uploads not all of its logs
+    if store is not None and bucket.url in store.documents(
+        SPACE
+    ):  # else of a node, which uploads not all of its logs
         logs += [_not_stored(store, folder, found) for folder, found in waiting.items()]
     facts = None if claim is None else read_claim_facts(bucket, claim.generation)
     return BucketStatus(bucket.url, facts, own, tuple(logs))
