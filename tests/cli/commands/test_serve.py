@@ -191,12 +191,12 @@ def test_a_second_signal_stops_at_once_and_loses_nothing_acknowledged(
 def test_after_kill_9_the_next_start_says_what_it_recovered(
     tmp_path: Path, line_front: dict[str, str]
 ) -> None:
-    with serve(tmp_path, line_front, "--ready-file", "ready.json") as running:
+    with serve(tmp_path, line_front, "--ready-file", "ready.json", "--metrics-interval-ms", "0") as running:
         assert say(running.wait_for_json(tmp_path / "ready.json")["fronts"]["line"]["port"], b"kept") == 0
         running.process.kill()
         running.process.wait()
     assert (tmp_path / "ready.json").exists()
-    with serve(tmp_path, line_front, "--ready-file", "ready.json") as running:
+    with serve(tmp_path, line_front, "--ready-file", "ready.json", "--metrics-interval-ms", "0") as running:
         (line,) = (line for line in running.lines_until("ready") if line.startswith("data  "))
         state = running.wait_for_json(tmp_path / "ready.json")
         assert state["pid"] == running.process.pid, "the file of the killed server is gone"
