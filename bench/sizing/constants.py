@@ -16,16 +16,16 @@ class Constant(NamedTuple):
 _ONE_EACH = "`bench cluster`, row `one-each cluster`: 1,000 clients, one message each at a time"
 MEASURED: Mapping[str, Constant] = {
     "single message": Constant(
-        13.0,
+        11.0,
         "processor µs",
         "`bench peers`, match `one-each` at `synced`: 1,000 clients, one message each at a time",
     ),
-    "led message": Constant(17.0, "processor µs", f"{_ONE_EACH}, of the server"),
+    "led message": Constant(15.8, "processor µs", f"{_ONE_EACH}, of the server"),
     "followed message": Constant(
-        5.5, "processor µs", f"{_ONE_EACH}, of all others, halved: a follower, etcd with it"
+        6.0, "processor µs", f"{_ONE_EACH}, of all others, halved: a follower, etcd with it"
     ),
     "lone message": Constant(
-        376.0,
+        690.0,
         "processor µs",
         "`bench cluster`, row `lone cluster`, of the server: 1,000 messages a second in all",
     ),
@@ -41,7 +41,7 @@ MEASURED: Mapping[str, Constant] = {
     "connection with TLS": Constant(17.0, "KiB more", "the same through a TLS listener: 24.3 KiB each"),
     "session": Constant(0.75, "KiB", "100,000 sessions away: docs/sessions.md"),
     "state": Constant(330.0, "bytes a session", "the same"),
-    "process": Constant(71.0, "MiB", "`bench cluster`, row `idle`, memory of a node with 16 shards"),
+    "process": Constant(73.0, "MiB", "`bench cluster`, row `idle`, memory of a node with 16 shards"),
     "connects": Constant(4884.0, "a second", "`bench peers`, match `connections`, one process"),
     "connects with TLS": Constant(
         1000.0, "a second", "1.0 ms of processor each, elliptic curves, no resumption"
