@@ -140,7 +140,7 @@ class IndexHeader:
 
 
 def plain_page(page: bytes, path: Path) -> bytes:
-    """Return the header page of a segment as a log that is no replica has it. Raises DamagedIndex,
+    """Return the header page of a segment as a log of a single store has it. Raises DamagedIndex,
     UnsupportedFormat."""
     header = IndexHeader.decode(page, path)
     slots = page[INDEX_HEADER_BYTES : COMMITTED_POSITIONS[0]]

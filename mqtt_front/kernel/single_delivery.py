@@ -31,8 +31,8 @@ class SingleDelivery:
 
     def send(self, feed: Any, reader: Any) -> int:
         """Send the last record of a log to the client of a feed whose reader is in front of it, and park the reader.
-        Return 0, with nothing changed, if there is no such record or it needs more than that; 1 if the feed is parked;
-        2 if there is more to read.
+        Return 0, with nothing changed, if the log ends elsewhere or the record needs more than that; 1 if the feed is
+        parked; 2 if there is more to read.
 
         feed: a `Feed`. Raises StoreClosed after sending, from `Reader.park`."""
         session = feed.session

@@ -74,9 +74,9 @@ def bucket_status(bucket: Bucket, store: StoreView | None = None) -> BucketStatu
     Raises NoHistory when the bucket has nothing and there is no store to compare with, DamagedObject,
     UnsupportedFormat, BucketError; what `StoreView.log` raises."""
     claim = newest_claim(bucket)
-    own = None
-    if store is not None:
-        own = claim is not None and claim.token in store.documents(SPACE).get(bucket.url, b"").decode()
+    noted = None if store is None else store.documents(SPACE).get(bucket.url)
+    """Claims of the store; a node of a cluster makes none, and does not upload all of its logs."""
+    own = None if store is None else claim is not None and claim.token in (noted or b"").decode()
     try:
         histories = log_histories(bucket)
     except NoHistory:
@@ -85,9 +85,7 @@ def bucket_status(bucket: Bucket, store: StoreView | None = None) -> BucketStatu
         histories = []
     waiting = {} if store is None else dict(_all_waiting(store, histories))
     logs = [_stored(one, waiting.pop(one.folder, None)) for one in histories]
-    if store is not None and bucket.url in store.documents(
-        SPACE
-    ):  # else of a node, which uploads not all of its logs
+    if store is not None and noted is not None:
         logs += [_not_stored(store, folder, found) for folder, found in waiting.items()]
     facts = None if claim is None else read_claim_facts(bucket, claim.generation)
     return BucketStatus(bucket.url, facts, own, tuple(logs))

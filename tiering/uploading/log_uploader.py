@@ -190,8 +190,8 @@ class LogUploader:
         if time.monotonic() < self._followed_s + FOLLOW_S:
             return
         self._followed_s = time.monotonic()
-        newest = max(self.objects.versions(), default=None)
-        if newest is None or (self.manifest is not None and newest <= self.manifest.version):
+        known = None if self.manifest is None else self.manifest.version
+        if not any(self.objects.versions(known)):
             return
         found = self.objects.newest()
         if found is not None and found.end <= self.log.end_offset:

@@ -7,7 +7,6 @@ they arrive, is up to the caller."""
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Protocol
 
 import numpy as np
 
@@ -24,9 +23,11 @@ from timestone.index import (
 )
 from timestone.kernel.entries import ENTRY, HEADER_BYTES, Entries
 from timestone.replication.replica_batch import ReplicaBatch
+from timestone.replication.replicated_segments import GENERATION_SHIFT
+from timestone.replication.upkept_replica import UpkeptReplica
 from timestone.segment import Segment
 from timestone.upkeep.compaction import SPACE as COMPACTION_SPACE
-from timestone.upkeep.host import UpkeptLog, UpkeptStore
+from timestone.upkeep.host import UpkeptStore
 from timestone.upkeep.segment_check import SegmentCheck
 from timestone.upkeep.segment_rewrites import Rewrites
 from timestone.writing.active_segment import LogPlace
@@ -34,7 +35,6 @@ from timestone.writing.sealing import write_entries
 from timestone.writing.segment_swap import SegmentSwap
 
 _COMPACTED = "a compacted log cannot be repaired: replace the replica"
-_GENERATION_SHIFT = 32
 _SLICE_BYTES = 1 << 20
 
 
@@ -47,10 +47,10 @@ class SegmentRepair:
         """generation: of its records. topic_count: number of topics that they may use. Raises ValueError for another
         generation than that of the files, or while others rewrite the segment; OSError."""
         assert segment.trailer is not None
-        epoch = generation << _GENERATION_SHIFT if segment.epoch is None else segment.epoch
-        if epoch >> _GENERATION_SHIFT != generation:
+        epoch = generation << GENERATION_SHIFT if segment.epoch is None else segment.epoch
+        if epoch >> GENERATION_SHIFT != generation:
             raise ValueError(
-                f"invalid records: expected those of generation {epoch >> _GENERATION_SHIFT}, got {generation}"
+                f"invalid records: expected those of generation {epoch >> GENERATION_SHIFT}, got {generation}"
             )
         self.segment = segment
         self._place, self._trailer, self._topic_count = place, segment.trailer, topic_count
@@ -126,18 +126,11 @@ class SegmentRepair:
         self._claim.close()
 
 
-class RepairedLog(UpkeptLog, Protocol):
-    """A replica."""
-
-    @property
-    def names_count(self) -> int: ...
-
-
 class ReplicaRepair:
     """What is damaged in a replica, and its repair. One thread at a time."""
 
     def __init__(
-        self, log: RepairedLog, store: UpkeptStore, place: LogPlace, note_committed: Callable[[], None]
+        self, log: UpkeptReplica, store: UpkeptStore, place: LogPlace, note_committed: Callable[[], None]
     ) -> None:
         """note_committed: writes the committed offset into the newest segment. Raises OSError."""
         self._log, self._store, self._place = log, store, place

@@ -3,8 +3,8 @@
 Nothing is deleted that was not shown, and the newest segment with records stays."""
 
 import itertools
-from typing import Any, cast
 
+from timestone.replication.upkept_replica import UpkeptReplica
 from timestone.segment import Segment
 from timestone.upkeep.host import UpkeptLog, UpkeptStore
 from timestone.upkeep.retention import Retention
@@ -14,6 +14,8 @@ _LEAST_S = 5.0
 
 class ReplicaRetention(Retention):
     """As `Retention`, for one replica."""
+
+    _log: UpkeptReplica
 
     def __init__(self, log: UpkeptLog, store: UpkeptStore) -> None:
         super().__init__(log, store)
@@ -31,9 +33,7 @@ class ReplicaRetention(Retention):
         return super()._is_active or self._expires_below > self._log.start_offset
 
     def _apply(self) -> int:
-        self._leads = cast(
-            Any, self._log
-        ).leads  # once: what is decided as a follower is not done as a leader
+        self._leads = self._log.leads  # once: what is decided as a follower is not done as a leader
         return super()._apply()
 
     def _expire_remote(self, start_offset: int) -> None:
@@ -41,13 +41,12 @@ class ReplicaRetention(Retention):
             super()._expire_remote(start_offset)
 
     def _beyond(self, sealed: list[Segment], limit_ms: int, limit_bytes: int) -> list[Segment]:
-        gone = []
-        history = self._log.history
-        if not self._leads or history is None:
-            below = self._expires_below
-            if self._is_uploaded and not self._leads and history is not None:
-                below = min(below, history.end)  # else readers would miss what lies between
-            gone = [segment for segment in sealed if segment.end_offset <= below]
+        below, history = self._expires_below, self._log.history
+        if history is not None and self._leads:
+            below = 0  # the limits of the log decide
+        elif history is not None and self._is_uploaded:
+            below = min(below, history.end)  # else readers would miss what lies between
+        gone = [segment for segment in sealed if segment.end_offset <= below]
         if self._leads:
             gone = max(gone, super()._beyond(sealed, limit_ms, limit_bytes), key=len)
         shown = self._log.end_offset
@@ -61,5 +60,5 @@ class ReplicaRetention(Retention):
         return None if wait_s is None else max(wait_s, _LEAST_S)
 
     def _delete(self, expired: list[Segment]) -> int:
-        cast(Any, self._log).names_used.delete(expired)
+        self._log.names_used.delete(expired)
         return super()._delete(expired)

@@ -3,9 +3,8 @@
 Only what was shown is rewritten: nothing of it is ever cut, and a record that may be cut replaces no other one.
 A tombstone goes once no replica has a record that it deletes."""
 
-from typing import Any, cast
-
 from timestone.index import Trailer
+from timestone.replication.upkept_replica import UpkeptReplica
 from timestone.segment import Segment
 from timestone.upkeep.segment_rewrites import Rewrites
 from timestone.writing.segment_swap import SegmentSwap
@@ -14,13 +13,14 @@ from timestone.writing.segment_swap import SegmentSwap
 class ReplicaRewrites(Rewrites):
     """As `Rewrites`, for one replica."""
 
+    _log: UpkeptReplica
     tombstone_limit = 0
     """Below it no replica has a record that a later one of its topic replaces."""
 
     def segments(self) -> list[Segment]:
         """Return the segments that may be rewritten, oldest first. Not the newest one: the committed offset is written
         into it."""
-        shown, newest = cast(Any, self._log).end_offset, self._log.segment_list.segments[-1:]
+        shown, newest = self._log.end_offset, self._log.segment_list.segments[-1:]
         return [one for one in super().segments() if one.end_offset <= shown and one not in newest]
 
     def tombstones_below(self, offset: int) -> int:
@@ -31,5 +31,5 @@ class ReplicaRewrites(Rewrites):
         """Replace the files of a segment; see `Rewrites.replace`."""
         if segment.trailer is None or trailer.removed_count > segment.trailer.removed_count:
             with self.lock:
-                cast(Any, self._log).names_used.compact(segment)
+                self._log.names_used.compact(segment)
         return super().replace(segment, replacement, trailer)

@@ -25,12 +25,11 @@ from timestone.replication.replica_repair import ReplicaRepair
 from timestone.replication.replica_retention import ReplicaRetention
 from timestone.replication.replica_rewrites import ReplicaRewrites
 from timestone.replication.replicated_end import ReplicatedEnd
-from timestone.replication.replicated_segments import ReplicatedSegments
+from timestone.replication.replicated_segments import GENERATION_SHIFT, ReplicatedSegments, generation_of
 from timestone.segment import Segment
 from timestone.writing.write_batch import WriteBatch
 
 _LOGGER = logging.getLogger("timestone")
-_GENERATION_SHIFT = 32
 _SCAN_RECORDS = 1 << 16
 _OFFSET_MOST = 1 << 62
 
@@ -150,7 +149,7 @@ class ReplicatedLog(Log):
     @property
     def led_generation(self) -> int | None:
         """Return the generation in which this replica takes appends; None if it takes none. Any thread may ask."""
-        return self._segments.epoch >> _GENERATION_SHIFT if self._replica_end.leads else None
+        return self._segments.epoch >> GENERATION_SHIFT if self._replica_end.leads else None
 
     def check_leads(self) -> None:
         """Raise NotLeader unless this replica takes appends."""
@@ -270,9 +269,9 @@ class ReplicatedLog(Log):
             self.read_compacted(self.extent[0])
 
     def _begin(self, generation: int) -> None:
-        if generation != self._segments.epoch >> _GENERATION_SHIFT:
+        if generation != self._segments.epoch >> GENERATION_SHIFT:
             self._end.roll_locked()
-            self._segments.epoch = generation << _GENERATION_SHIFT
+            self._segments.epoch = generation << GENERATION_SHIFT
 
     def holds_in_memory(self, offset: int) -> bool:
         """Return whether `read_stored` of a written record makes no system call."""
@@ -296,20 +295,21 @@ class ReplicatedLog(Log):
         begin = int(entries["position"][0]) - position
         size_bytes = int(entries["length"].sum(dtype="u8"))
         stored = data[begin : begin + size_bytes]
+        located = self.segment_list.locate(first)
         return StoredRecords(
             first,
             first + len(entries),
             entries.tobytes(),
             stored,
             names_of(entries["topic"]),
-            any(one.base_offset == first for one in self.segment_list.within(first, first + 1)),
+            located is not None and located.base_offset == first,
         )
 
     def _stored_in_files(self, first: int, end: int, max_bytes: int) -> tuple[Entries, bytes, int]:
         while True:
             segment_list = self.all_segments
-            segment = next(segment_list.within(first, first + 1), None)
-            if segment is None:
+            segment = segment_list.locate(first)
+            if segment is None or segment.base_offset > first:
                 raise CorruptRecord(self.folder, first, "no segment holds it")
             try:
                 # Entries of removed records, too: each replica has the same offsets.
@@ -416,21 +416,21 @@ class ReplicatedLog(Log):
         """Return the runs of offsets [base, end) within which each batch that begins is whole: the records of a
         generation. A write that was cut because its leader was lost is the last one of its run."""
         runs: list[tuple[int, int]] = []
-        epochs: list[int] = []
+        last: int | None = None
         for segment in self.segment_list.segments:
-            epoch = (segment.epoch or 0) >> _GENERATION_SHIFT
-            if epochs[-1:] == [epoch] and runs[-1][1] == segment.base_offset:
+            generation = generation_of(segment)
+            if generation == last and runs[-1][1] == segment.base_offset:
                 runs[-1] = runs[-1][0], segment.end_offset
             else:
                 runs.append((segment.base_offset, segment.end_offset))
-                epochs.append(epoch)
+            last = generation
         return runs
 
     @property
     def last_generation(self) -> int:
         """Return the generation of the last record; 0 without one."""
         segments = [one for one in self.segment_list.segments if one.count]
-        return (segments[-1].epoch or 0) >> _GENERATION_SHIFT if segments else 0
+        return generation_of(segments[-1]) if segments else 0
 
     def generations(self) -> tuple[GenerationRun, ...]:
         """Return the runs of the log. Reads the topic columns of segments that are not sealed. Raises OSError."""
@@ -438,7 +438,7 @@ class ReplicatedLog(Log):
         with self.rewrites.lock:  # else retention could rename a file that is read here
             names = self.names_used.deleted
             for segment in self.segment_list.segments:
-                generation = (segment.epoch or 0) >> _GENERATION_SHIFT
+                generation = generation_of(segment)
                 if not runs or runs[-1].generation != generation:
                     runs.append(GenerationRun(generation, segment.base_offset, names))
                 names = max(names, self.names_used.of(segment))

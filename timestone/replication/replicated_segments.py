@@ -24,6 +24,14 @@ from timestone.writing.sealing import seal_index
 from timestone.writing.segment_writer import FailedFlush, HalfWritten, SegmentWriter
 from timestone.writing.write_batch import WriteBatch
 
+GENERATION_SHIFT = 32
+"""A generation is the high half of an epoch."""
+
+
+def generation_of(segment: Segment) -> int:
+    """Return the generation of the records of a segment; 0 if its epoch is lost."""
+    return (segment.epoch or 0) >> GENERATION_SHIFT
+
 
 class ReplicatedSegments(ActiveSegment):
     """Writes at the end of a replicated log. The caller holds the locks of `ActiveSegment`."""
