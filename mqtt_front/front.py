@@ -15,7 +15,7 @@ from mqtt_front import operations
 from mqtt_front.administration import Administration, slowness
 from mqtt_front.broker import Broker
 from mqtt_front.ingest.routing import Router
-from mqtt_front.listener import Listener, listening_socket, websocket_adapter
+from mqtt_front.listener import Listener, door_layer, listening_socket, websocket_adapter
 from mqtt_front.listener_settings import ListenerSettings
 from mqtt_front.metrics import counters, metrics
 from mqtt_front.protocol.arrival import client_id_of
@@ -153,8 +153,9 @@ class MqttFront(Administration):
             user = (lambda certificate: None) if kind == "login" else partial(certificate_name, kind=kind)
             address = shown_address(*listening.getsockname()[:2])
             limit = self._settings.connect_bytes
-            client_id = None if settings.websocket else partial(client_id_of, connect_bytes=limit)
-            self._doors.append(Door(address, listening, context, user, client_id))
+            client_id = partial(client_id_of, connect_bytes=limit)
+            layer = door_layer(self._settings, settings, self._log)
+            self._doors.append(Door(address, listening, context, user, client_id, layer))
 
     def close_doors(self) -> None:
         """Listen no more."""

@@ -10,14 +10,19 @@ import functools
 import logging
 import socket
 import ssl
+from collections.abc import Callable
 from typing import Any
 
 from mqtt_front.broker import Broker
 from mqtt_front.listener_settings import ListenerSettings
 from mqtt_front.net.client_protocol import ClientProtocol
+from mqtt_front.net.door_arrival import BUFFER_BYTES, DoorArrival
 from mqtt_front.net.relay_adapter import RelayAdapter
+from mqtt_front.net.stream_adapter import Arrival
 from mqtt_front.net.tls import TlsAdapter
+from mqtt_front.settings import MqttSettings
 from timestone_access.optional import load
+from timestone_access.throttled_log import ThrottledLog
 
 _BACKLOG = 1024
 _ACCEPTS_A_TURN = 64
@@ -61,6 +66,35 @@ def websocket_adapter() -> type:
     module = load("mqtt_front.net.websocket", extra="websocket", what="a WebSocket listener")
     found: type = module.WebSocketAdapter
     return found
+
+
+def door_layer(
+    settings: MqttSettings, listener: ListenerSettings, log: logging.Logger
+) -> Callable[[asyncio.Protocol], asyncio.BaseProtocol] | None:
+    """Return what makes the adapter below a client at a door of a node (`timestone.fronts.Door`)."""
+    if not listener.websocket:
+        return None
+    throttled_log, buffer = ThrottledLog(log), memoryview(bytearray(BUFFER_BYTES))
+
+    def refused(address: Any, why: str) -> None:
+        host, port = address[:2] if address else ("unknown", 0)
+        throttled_log.warn(f"refused {host}", f"{host}:{port} refused: {why}")
+
+    def layer(client: asyncio.Protocol) -> asyncio.BaseProtocol:
+        return _websocket(websocket_adapter(), DoorArrival(client, buffer, refused), settings, listener)
+
+    return layer
+
+
+def _websocket(
+    adapter: type, link: Arrival, settings: MqttSettings, listener: ListenerSettings
+) -> asyncio.BufferedProtocol:
+    # A page of another origin in a browser on this machine is not a local client.
+    checks = listener.origins or settings.lets_anonymous_in(listener)
+    made: asyncio.BufferedProtocol = _as_protocol(adapter)(
+        link, packet_bytes=settings.packet_bytes, origins=listener.origins if checks else None
+    )
+    return made
 
 
 class Listener:
@@ -154,8 +188,8 @@ class Listener:
     def admit(
         self, address: tuple[str, int], certificate_user: str | None, keep: object, *, is_here: bool = False
     ) -> asyncio.BufferedProtocol | None:
-        """Return the protocol of a client that others have accepted, who have ended its TLS, at another node or here;
-        None if there are too many."""
+        """Return the protocol of a client that others have accepted, who have ended its TLS and WebSocket, at another
+        node or here; None if there are too many."""
         if self._is_full():
             return None
         self._without_protocol += 1
@@ -192,12 +226,8 @@ class Listener:
         link.protocol = settings.protocol
         if not is_here:
             link.redirect = settings.cluster_redirect
-        if self._websocket is not None:
-            # A page of another origin in a browser on this machine is not a local client.
-            origins = settings.origins if settings.origins or self._allow_anonymous else None
-            protocol = _as_protocol(self._websocket)(
-                link, packet_bytes=broker.settings.packet_bytes, origins=origins
-            )
+        if self._websocket is not None and not is_relayed:
+            protocol = _websocket(self._websocket, link, broker.settings, settings)
         if tls is not None:
             name_kind = None if settings.user_from == "login" else settings.user_from
             protocol = _as_protocol(TlsAdapter)(protocol, link, tls, loop.call_soon, name_kind=name_kind)

@@ -232,9 +232,13 @@ class Door(NamedTuple):
     """`ssl.SSLContext` for its connections; None without TLS."""
     certificate_user: Callable[[Mapping[str, Any]], str | None]
     """Returns the user in a client certificate, if the front takes it from there."""
-    client_id: Callable[[bytes], str | None] | None
+    client_id: Callable[[bytes], str | None]
     """Returns who a client is by the first bytes that it has sent; None while more are needed. Raises ValueError for
-    what is not the beginning of a connection. None where bytes do not say it."""
+    what is not the beginning of a connection."""
+    layer: Callable[[Any], Any] | None = None
+    """Returns the protocol (`asyncio.BufferedProtocol`) below that of a client (`asyncio.Protocol`), such as WebSocket:
+    it passes the bytes of the front, and is the transport of the client, also of what `Replicated.admit` returns for
+    it. None where the socket has those bytes."""
 
 
 class TopicNumbers(Protocol):

@@ -66,12 +66,6 @@ class FrontHost:
             for number in range(around.division.count)
         }
         self._front.open_doors()
-        unknown = [door.address for door in self._front.doors if door.client_id is None]
-        if self._is_divided and unknown:
-            raise ValueError(
-                f"invalid listener {unknown[0]} for {self._front.name}: expected one without WebSocket, "
-                f"got a cluster of {len(self._homes)} shards"
-            )
         self._relays = Relays(
             self._front.doors,
             around.hello,

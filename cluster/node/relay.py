@@ -1,9 +1,10 @@
 """Passes clients of a front on to the node that leads: they arrive at the doors of any node.
 
-TLS ends at the door; the leader learns the address of the client and the user in its certificate. A client that arrives
-while no node leads waits for a while, which is what its CONNECT has a time limit for."""
+TLS and WebSocket end at the door; the leader learns the address of the client and the user in its certificate. A
+client that arrives while no node leads waits for a while, which is what its CONNECT has a time limit for."""
 
 import asyncio
+import functools
 import logging
 import ssl
 import struct
@@ -90,7 +91,7 @@ class Relays:
         loop = asyncio.get_running_loop()
         for number, door in enumerate(self.doors):
             server = await loop.create_server(
-                lambda number=number, door=door: _Client(self, number, door),
+                functools.partial(self._arrived, number, door),
                 sock=door.socket.dup(),
                 ssl=door.tls,
                 ssl_handshake_timeout=_HANDSHAKE_S if door.tls is not None else None,
@@ -99,6 +100,10 @@ class Relays:
                 server.close()
                 return
             self._servers.append(server)
+
+    def _arrived(self, number: int, door: Door) -> asyncio.BaseProtocol:
+        client = _Client(self, number, door)
+        return client if door.layer is None else cast(asyncio.BaseProtocol, door.layer(client))
 
     def end(self) -> None:
         """Accept none any more, and end those there are: this node stops."""
@@ -246,7 +251,6 @@ class _Client(_Side):
         client_id: str | None = None
         try:
             while not self._is_known:
-                assert self.door.client_id is not None
                 client_id = self.door.client_id(self._early)
                 self._is_known = client_id is not None
                 if client_id is None:

@@ -3,20 +3,21 @@ the address and certificate that it has there."""
 
 from typing import Any
 
-from mqtt_front.net.stream_adapter import Receiver, StreamAdapter
+from mqtt_front.net.stream_adapter import Arrival, StreamAdapter
 from mqtt_front.runtime.loop import Transport
 
 
 class RelayAdapter(StreamAdapter):
     """One relayed connection: a protocol for the transport of the link to the other node, a transport for `upper`."""
 
-    __slots__ = ("_facts", "_keep")
+    __slots__ = ("_arrival", "_facts", "_keep")
 
     def __init__(
-        self, upper: Receiver, address: tuple[str, int], certificate_user: str | None, keep: object
+        self, upper: Arrival, address: tuple[str, int], certificate_user: str | None, keep: object
     ) -> None:
         """keep: is kept alive with the connection."""
         super().__init__(upper)
+        self._arrival = upper
         self._facts = {"peername": address, "certificate_name": certificate_user}
         self._keep = keep
 
@@ -29,19 +30,23 @@ class RelayAdapter(StreamAdapter):
         if not self._discards(count):
             self._upper.buffer_updated(count)
 
+    # Called by a layer of a door of this node, such as WebSocket.
+
+    def receive(self, data: bytes) -> None:
+        """Handle received bytes of MQTT."""
+        if not self._ended:
+            self._arrival.receive(data)
+
+    def turn_away(self, message: str) -> None:
+        """End the connection because of invalid data for the layer."""
+        self._arrival.turn_away(message)
+
+    # Called by the receiver above.
+
     def write(self, data: bytes) -> None:
         """Send. Dropped after the end."""
         if self._lower is not None and not self._ended:
             self._lower.write(data)
-
-    def write_eof(self) -> None:
-        """Close the server's direction; both, where the link is TLS, which has no half-closed state."""
-        try:
-            super().write_eof()
-        except NotImplementedError:
-            self._half_closed = False
-            if self._lower is not None:
-                self._lower.close()
 
     def _say_goodbye(self) -> None:
         pass

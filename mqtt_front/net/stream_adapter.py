@@ -87,7 +87,14 @@ class StreamAdapter:
             self._ended = self._half_closed = True
             self._say_goodbye()
             if self._lower is not None:
-                self._lower.write_eof()
+                try:
+                    self._lower.write_eof()
+                except NotImplementedError:  # TLS of the event loop has no half-closed state
+                    self._half_closed = False
+                    self._lower.close()
+
+    def can_write_eof(self) -> bool:
+        return True
 
     def _discards(self, count: int) -> bool:
         """Return whether the bytes in the buffer are too late. After the end of the server's direction the client

@@ -166,6 +166,10 @@ class WebSocketAdapter(StreamAdapter):
 
     # What the link above calls.
 
+    def set_protocol(self, link: Arrival) -> None:
+        """Pass what comes from now on to another link."""
+        self._link = self._upper = link
+
     def write(self, data: bytes) -> None:
         """Send as one frame. Dropped before the handshake is done, when there is nothing to say, and after the end."""
         if data and self._open and not self._ended and self._protocol.state is State.OPEN:

@@ -9,8 +9,6 @@ import random
 import re
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections import Counter
 from contextlib import ExitStack
@@ -24,9 +22,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 from mqtt_front.codec.packets import Connack, Connect, Disconnect, Puback, Publish, Will
 from mqtt_front.codec.properties import Properties
 from mqtt_front.reasons import Reason
-from tests.cluster.etcd_server import etcd_server
 from tests.cluster.mqtt_cluster import KEYS, MqttCluster, last_words, mqtt_cluster, roaming, until
-from tests.cluster.node_processes import NAME
 from tests.support.certificates import Authority
 from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_lasting import LastingPublisher, LastingSubscriber
@@ -34,7 +30,6 @@ from tests.support.ports import reserved_port
 from tests.support.seeds import run_seed, told_on_failure
 from timestone_cluster.etcd.client import EtcdClient
 from timestone_cluster.moving import drain_node, undrain_node
-from timestone_cluster.operations import make_cluster
 
 pytestmark = pytest.mark.slow
 
@@ -353,27 +348,6 @@ def test_clients_are_sent_on_and_no_will_is_published_when_a_leader_hands_over(t
         client.close()
         cluster.stop()
         assert cluster.records() == [b"before", b"after"]
-
-
-def test_node_refuses_a_websocket_listener_in_one_line_when_the_cluster_has_more_shards(
-    tmp_path: Path,
-) -> None:
-    with etcd_server(tmp_path / "etcd") as server:
-
-        async def make() -> None:
-            async with EtcdClient([server.url]) as client:
-                await make_cluster(client, KEYS, shards=4, replicas=3)
-
-        asyncio.run(make())
-        url = f"etcd://127.0.0.1:{server.port}/{NAME}"
-        command = [sys.executable, "-m", "timestone_cli", "serve", "--data", str(tmp_path / "a")]
-        config = tmp_path / "timestone.toml"
-        config.write_text('[[mqtt.listeners]]\naddress = "127.0.0.1:0"\nwebsocket = true\n')
-        command += ["--cluster", url, "--config", str(config), "--console-listen", "none"]
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert ended.returncode != 0
-    said = ended.stderr.strip().splitlines()[-1]
-    assert said.endswith("for mqtt: expected one without WebSocket, got a cluster of 4 shards"), said
 
 
 def test_clients_wait_at_the_door_when_no_node_leads(tmp_path: Path) -> None:

@@ -7,9 +7,13 @@ import os
 import random
 import re
 import signal
+import threading
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Literal
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
 from paho.mqtt.client import Client
@@ -268,33 +272,57 @@ def test_topics_of_a_device_are_in_the_shard_of_its_client_when_the_cluster_has_
         ]
 
 
-def test_clients_with_certificates_are_served_at_each_home(tmp_path: Path) -> None:
+@pytest.mark.parametrize("protocol", ["TLS", "WebSocket", "WebSocket over TLS"])
+def test_clients_are_served_at_each_home_when_they_have_certificates_or_use_websocket(
+    tmp_path: Path, protocol: str
+) -> None:
     authority = Authority(tmp_path)
     server, device = authority.issue_server(), authority.issue("device-7")
-    config = tmp_path / "timestone.toml"
-    config.write_text(
-        f"""
-        [[mqtt.listeners]]
-        address = "127.0.0.1:0"
+    certificates = f"""
         certificate = "{server.path}"
         key = "{server.key_path}"
         client_ca = "{authority.path}"
         require_certificate = true
         user_from = "cn"
         """
+    has_tls = "TLS" in protocol
+    config = tmp_path / "timestone.toml"
+    config.write_text(
+        f"""
+        [[mqtt.listeners]]
+        address = "127.0.0.1:0"
+        websocket = {str("WebSocket" in protocol).lower()}
+        {certificates if has_tls else ""}
+        """
     )
     with mqtt_cluster(tmp_path, "--config", str(config), shards=SHARDS) as cluster:
-        found = re.search(r"mqtt on 127\.0\.0\.1:(\d+) \(TLS\)", cluster.nodes[0].output())
+        found = re.search(rf"mqtt on 127\.0\.0\.1:(\d+) \({protocol}\)", cluster.nodes[0].output())
         assert found is not None
+        if protocol == "WebSocket":
+            with pytest.raises(HTTPError, match="426"):
+                urlopen(f"http://127.0.0.1:{found[1]}", timeout=30)
+        transport: Literal["tcp", "websockets"] = "websockets" if "WebSocket" in protocol else "tcp"
         for home in range(SHARDS):
-            client = Client(CallbackAPIVersion.VERSION2, client_id=named(home))
-            client.tls_set(str(authority.path), str(device.path), str(device.key_path))
-            client.connect("localhost", int(found[1]))
-            client.loop_start()
-            sent = client.publish(named((home + 1) % SHARDS, "t"), b"encrypted" * 20_000, qos=2)
-            sent.wait_for_publish(60)
-            assert sent.is_published()
-            client.disconnect()
-            client.loop_stop()
+            client = Client(CallbackAPIVersion.VERSION2, client_id=named(home), transport=transport)
+            if has_tls:
+                client.tls_set(str(authority.path), str(device.path), str(device.key_path))
+            _publish_to_itself(client, int(found[1]), f"to/{named(home)}/t", b"encrypted" * 20_000)
         said = "".join(node.output() for node in cluster.nodes).replace("'", "")
-        assert said.count("connected: user=device-7") == SHARDS
+        assert said.count(f"connected: user={'device-7' if has_tls else None}") == SHARDS
+
+
+def _publish_to_itself(client: Client, port: int, topic: str, payload: bytes) -> None:
+    """Connect, subscribe, and publish at QoS 2 until it is received."""
+    subscribed, received = threading.Event(), threading.Event()
+    client.on_subscribe = lambda *_: subscribed.set()
+    client.on_message = lambda _, __, message: received.set() if message.payload == payload else None
+    client.connect("localhost", port)
+    client.loop_start()
+    client.subscribe(topic, 1)
+    assert subscribed.wait(60)
+    sent = client.publish(topic, payload, qos=2)
+    sent.wait_for_publish(60)
+    assert sent.is_published()
+    assert received.wait(60)
+    client.disconnect()
+    client.loop_stop()

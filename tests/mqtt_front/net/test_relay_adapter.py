@@ -13,6 +13,14 @@ class Upper:
         self.received = b""
         self.transport: Any = None
         self.lost = False
+        self.awaited = "CONNECT"
+        self.turned_away = ""
+
+    def receive(self, data: bytes) -> None:
+        self.received += data
+
+    def turn_away(self, message: str) -> None:
+        self.turned_away = message
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
@@ -75,6 +83,17 @@ def test_bytes_pass_unchanged_in_both_directions() -> None:
     adapter.connection_lost(None)
     upper.transport.write(b"late")
     assert (upper.lost, link.written) == (True, b"\x20\x00")
+
+
+def test_layer_of_a_door_passes_what_it_decodes_and_what_is_wrong() -> None:
+    link = Link()
+    adapter, upper = adapted(link)
+    adapter.receive(b"\x10\x00")
+    adapter.turn_away("a text frame")
+    assert (upper.received, upper.turned_away) == (b"\x10\x00", "a text frame")
+    adapter.close()
+    adapter.receive(b"late")
+    assert (upper.received, link.ends) == (b"\x10\x00", ["close"])
 
 
 def test_client_has_the_address_and_the_certificate_of_its_door() -> None:
