@@ -49,6 +49,8 @@ class Situation:
     min_isr: int
     pinned: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     """Nodes of shards that were placed by command."""
+    near: Mapping[int, str] = field(default_factory=dict)
+    """Nodes through which most clients of a shard come in."""
     wanted: Mapping[int, str] = field(default_factory=dict)
     """Hand-overs under way: the next leader by the number of the shard."""
     vain: frozenset[int] = frozenset()
@@ -122,10 +124,11 @@ def goal(situation: Situation, number: int) -> tuple[str, ...]:
         if not one.is_leaving and (one.run or one.away_s < situation.replace_after_s)
     }
     pinned = [node for node in situation.pinned.get(number, ()) if node in usable]
-    record = situation.shards.get(number)
+    record, by_score = situation.shards.get(number), placed(number, usable, situation.replicas)
     order = (
         *pinned,
-        *placed(number, usable, situation.replicas),
+        *(node for node in by_score if node == situation.near.get(number)),
+        *by_score,
         *(record.replicas if record is not None else ()),
     )
     return tuple(dict.fromkeys(order))[: situation.replicas]
@@ -138,7 +141,7 @@ def next_steps(situation: Situation) -> list[Step]:
         for number, node in situation.wanted.items()
         if not _is_pending(situation, number, node)
     ]
-    led = {number: one for number, one in situation.shards.items() if _is_led(situation, one)}
+    led = {number: one for number, one in situation.shards.items() if is_led(situation, one)}
     copies = sum(bool(record.adding) for record in led.values())
     may_hand_over = not situation.wanted
     for number in sorted(led, key=lambda one: (-_urgency(situation, led[one]), one)):
@@ -155,7 +158,8 @@ def next_steps(situation: Situation) -> list[Step]:
     return steps
 
 
-def _is_led(situation: Situation, record: ShardRecord) -> bool:
+def is_led(situation: Situation, record: ShardRecord) -> bool:
+    """Return whether the leader of a shard is registered as it was when it was elected."""
     leader = situation.nodes.get(node_of(record.leader)) if record.leader is not None else None
     return leader is not None and leader.run == record.run
 
@@ -163,8 +167,8 @@ def _is_led(situation: Situation, record: ShardRecord) -> bool:
 def _is_pending(situation: Situation, number: int, node: str) -> bool:
     record, member = situation.shards.get(number), situation.nodes.get(node)
     if record is not None and node == after(record.generation):
-        return _is_led(situation, record)
-    if record is None or member is None or not member.run or not _is_led(situation, record):
+        return is_led(situation, record)
+    if record is None or member is None or not member.run or not is_led(situation, record):
         return False
     return node != node_of(record.leader or "") and node in map(node_of, record.isr)
 

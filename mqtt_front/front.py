@@ -182,6 +182,11 @@ class MqttFront(Administration):
         home._partitions, home._views = partitions, self._views
         await home._serve(documents, clock, will_grace_s)
 
+    def client_count(self, shard: int = 0) -> int:
+        """Return how many clients of a shard are connected."""
+        broker = self._homes.get(shard, self)._broker
+        return broker.connections.count if broker is not None else 0
+
     async def leave(self, shard: int = 0) -> None:
         """Stop in order; another node continues with the sessions, and with the wills of connected clients."""
         if shard in self._homes:

@@ -328,6 +328,9 @@ class Replicated(Protocol):
         wills end. will_grace_s: time for clients of that leader to come back before their wills are published.
         partitions: of a cluster with several shards, for the clients of its home. Raises OSError, ValueError."""
 
+    def client_count(self, shard: int = 0) -> int:
+        """Return how many clients of a shard are connected, through this node or another one."""
+
     async def leave(self, shard: int = 0) -> None:
         """Serve no more, in order: settle what was received, store the state, and have clients connect again."""
 

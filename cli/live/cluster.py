@@ -174,18 +174,23 @@ def configure_log(url: str, log: str, settings: Sequence[str], **access: Any) ->
     "--replace-after", type=duration_ms("s"), help="How long a node may be away and keep its place."
 )
 @click.option("--leader-pause", type=duration_ms("s"), help="Between two hand-overs to preferred leaders.")
-def configure(
-    url: str, balance: bool | None, replace_after: int | None, leader_pause: int | None, **access: Any
-) -> None:
+@click.option(
+    "--affinity",
+    type=duration_ms("s"),
+    help="How long most clients of a shard have to come in through a node before it leads.",
+)
+def configure(url: str, balance: bool | None, **options: Any) -> None:
     """Change how replicas and leaders are placed."""
     operations = cluster_module("operations")
-    given = {"balance": balance, "replace_after_ms": replace_after, "leader_pause_ms": leader_pause}
+    given = {"balance": balance}
+    given |= {f"{name}_ms": options.pop(name) for name in ("replace_after", "leader_pause", "affinity")}
     settings = {name: value for name, value in given.items() if value is not None}
+    access = options
     found = with_etcd(url, access, lambda etcd, keys: operations.configure_cluster(etcd, keys, settings))
     print_text(
         f"balance {'on' if found.balance else 'off'}, a node is replaced after "
         f"{format_duration(found.replace_after_ms)}, {format_duration(found.leader_pause_ms)} between hand-overs to "
-        "preferred leaders"
+        f"preferred leaders, which are near their clients after {format_duration(found.affinity_ms)}"
     )
 
 

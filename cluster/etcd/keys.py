@@ -57,6 +57,14 @@ class ClusterKeys:
         """Return the key with the nodes of a shard that was placed by command."""
         return f"{self.prefix}pinned/{number}"
 
+    def arrivals(self, node: str) -> str:
+        """Return the key with the clients of a node that runs."""
+        return f"{self.prefix}arrivals/{node}"
+
+    def near(self, number: int) -> str:
+        """Return the key with the node through which most clients of a shard come in."""
+        return f"{self.prefix}near/{number}"
+
     def shard(self, number: int) -> str:
         """Return the key of a shard."""
         return f"{self.prefix}shards/{number}"
@@ -74,7 +82,7 @@ class ClusterKeys:
         return f"{self.prefix}logs/{name}"
 
 
-CLUSTER_SETTINGS = ("balance", "replace_after_ms", "leader_pause_ms")
+CLUSTER_SETTINGS = ("balance", "replace_after_ms", "leader_pause_ms", "affinity_ms")
 """Settings of a cluster that may change: fields of `ClusterValue`."""
 
 
@@ -95,6 +103,8 @@ class ClusterValue:
     """How long a node may be away before its replicas are placed elsewhere."""
     leader_pause_ms: int = 60 * 1000
     """Between two hand-overs to preferred leaders."""
+    affinity_ms: int = 5 * 60 * 1000
+    """How long most clients of a shard have to come in through a node before it is the preferred leader."""
     topic_keys: tuple[str, ...] = ()
     """Templates of `division`; cannot change."""
 

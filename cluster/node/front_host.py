@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from timestone.fronts import Reloadable, Replicated
+from timestone_cluster.affinity import Arrivals
 from timestone_cluster.etcd.client import Coordinator
 from timestone_cluster.etcd.keys import ClusterKeys, ClusterValue, LogValue
 from timestone_cluster.fronts.state_log import STATE_LOG, STATE_SETTINGS, LocalDocuments
@@ -182,6 +183,12 @@ class FrontHost:
         if relays is not None:
             relays.end()
         self._front.close_doors()
+
+    def arrivals(self) -> Arrivals:
+        """Return how many clients of each shard this node serves, and passes on."""
+        passed_on = self._relays.counts() if self._relays is not None else {}
+        serving = [number for number, home in self._homes.items() if home.is_serving]
+        return Arrivals({number: self._front.client_count(number) for number in serving}, passed_on)
 
     def status(self) -> dict[str, Any]:
         """Return gauges by name."""

@@ -12,6 +12,7 @@ from timestone.address import shown_address
 from timestone.errors import TimestoneError
 from timestone.store import Store
 from timestone_cluster.actions import Propose
+from timestone_cluster.affinity import Arrivals
 from timestone_cluster.balancer import after
 from timestone_cluster.deadlines import TICK_S
 from timestone_cluster.division import Division
@@ -145,7 +146,7 @@ class Node:
         keys = self._keys.node(self.id), self._keys.member(self.id)
         registration = self._registration = Registration(self._etcd, *keys, self._value, self._registered)
         self._placement = Placement(
-            self._etcd, self._keys, self._registry, self.id, lambda: registration.lease
+            self._etcd, self._keys, self._registry, self.id, lambda: registration.lease, self._arrivals
         )
         self._start(self._registration.run())
         self._start(self._registry.run())
@@ -376,6 +377,9 @@ class Node:
     def has_left(self, shard: int) -> bool:
         """See `Surroundings`."""
         return self._host is None or self._host.has_left(shard)
+
+    def _arrivals(self) -> Arrivals:
+        return self._host.arrivals() if self._host is not None else Arrivals()
 
     def _front_place(self, number: int) -> Place | None:
         """Return where the front serves the clients of a shard, as far as this node knows."""

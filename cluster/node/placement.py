@@ -6,7 +6,18 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from timestone_cluster.balancer import Change, HandOver, Member, Settle, Situation, Step, next_steps, placed
+from timestone_cluster.affinity import Affinity, Arrivals
+from timestone_cluster.balancer import (
+    Change,
+    HandOver,
+    Member,
+    Settle,
+    Situation,
+    Step,
+    is_led,
+    next_steps,
+    placed,
+)
 from timestone_cluster.errors import EtcdUnavailable, UndecodableShardRecord, UndecodableValue
 from timestone_cluster.etcd.client import Coordinator
 from timestone_cluster.etcd.keys import ClusterKeys, ClusterValue, NodeValue, decode_pin
@@ -16,6 +27,8 @@ from timestone_cluster.shard_record import ShardRecord
 
 _LOGGER = logging.getLogger("timestone.cluster")
 _LOOK_S = 0.5
+_ARRIVALS_S = 10.0
+"""Between two counts of clients in etcd."""
 _VAIN_S = 20.0
 """A hand-over that has not happened for so long is given up, and not wanted again for three times as long."""
 
@@ -24,11 +37,19 @@ class Placement:
     """What one node knows and does of placing. For one event loop."""
 
     def __init__(
-        self, etcd: Coordinator, keys: ClusterKeys, registry: Registry, node: str, lease: Callable[[], int]
+        self,
+        etcd: Coordinator,
+        keys: ClusterKeys,
+        registry: Registry,
+        node: str,
+        lease: Callable[[], int],
+        arrivals: Callable[[], Arrivals],
     ) -> None:
-        """lease: of this node's registration; 0 without one."""
+        """lease: of this node's registration; 0 without one. arrivals: returns the clients of this node."""
         self._etcd, self._keys, self._registry = etcd, keys, registry
-        self._node, self._lease = node, lease
+        self._node, self._lease, self._arrivals = node, lease, arrivals
+        self._affinity = Affinity()
+        self._told_s, self._told = 0.0, (0, b"")
         self._seen_s: dict[str, float] = {}
         """When nodes were last known to be registered, or first heard of."""
         self._handed_s = now_s()
@@ -50,7 +71,10 @@ class Placement:
             found = cluster()
             self._members(set())  # who is away since when, for the time when this node is the balancer
             try:
+                is_time = await self._tell_arrivals()
                 if found is not None and await self._leads_placing():
+                    if is_time and found.balance:
+                        await self._follow_clients(self.situation(found), found.affinity_ms / 1000)
                     await self._place(self.situation(found), found.balance)
             except EtcdUnavailable as error:
                 _LOGGER.debug("placing: %s", error)
@@ -86,6 +110,7 @@ class Placement:
             replicas=cluster.replicas,
             min_isr=cluster.min_isr,
             pinned=pins(self._registry),
+            near=_nodes_of_shards(self._registry, "near"),
             wanted=wanted_leaders(self._registry),
             vain=frozenset(number for number, ends_s in self._vain_s.items() if now < ends_s),
             replace_after_s=cluster.replace_after_ms / 1000,
@@ -110,6 +135,38 @@ class Placement:
             states = node in leaving, node in draining
             found[node] = Member(value.zone, value.weight, run, now - seen_s, *states)
         return found
+
+    # Leaders near their clients.
+
+    async def _tell_arrivals(self) -> bool:
+        """Write how many clients this node has, if it is time; return whether it was."""
+        lease, value = self._lease(), self._arrivals().encode()
+        if not lease or now_s() < self._told_s + _ARRIVALS_S:
+            return False
+        self._told_s = now_s()
+        if self._told != (lease, value):
+            await self._etcd.put(self._keys.arrivals(self._node), value, lease=lease)
+            self._told = lease, value
+        return True
+
+    async def _follow_clients(self, situation: Situation, after_s: float) -> None:
+        """Note through which nodes most clients come in, once that has stood for a while."""
+        arrivals = {}
+        for node, pair in self._registry.below("arrivals").items():
+            try:
+                arrivals[node] = Arrivals.decode(pair.value)
+            except UndecodableValue as error:
+                _LOGGER.error("clients of node %s: %s", node, error)
+        led = {number: one for number, one in situation.shards.items() if is_led(situation, one)}
+        due = self._affinity.due(led, arrivals, situation.near, after_s=after_s, now_s=now_s())
+        for number, near in due.items():
+            if near is None:
+                _LOGGER.info("shard %d: its clients come in through other nodes", number)
+                await self._etcd.delete(self._keys.near(number))
+            else:
+                _LOGGER.info("shard %d: most clients come in through %s", number, near)
+                await self._etcd.put(self._keys.near(number), near.encode())
+            self._registry.wake()
 
     # What is done.
 
@@ -165,5 +222,9 @@ def pins(registry: Registry) -> dict[int, tuple[str, ...]]:
 
 def wanted_leaders(registry: Registry) -> dict[int, str]:
     """Return the hand-overs under way: the next leader by the number of the shard."""
-    found = registry.below("wanted").items()
+    return _nodes_of_shards(registry, "wanted")
+
+
+def _nodes_of_shards(registry: Registry, name: str) -> dict[int, str]:
+    found = registry.below(name).items()
     return {int(number): pair.value.decode(errors="replace") for number, pair in found if number.isdecimal()}

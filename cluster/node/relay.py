@@ -8,6 +8,7 @@ import functools
 import logging
 import ssl
 import struct
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, Protocol, cast
@@ -126,6 +127,10 @@ class Relays:
                 continue
             if (known.node, known.generation) != (place.node, place.generation):
                 client.end()
+
+    def counts(self) -> Counter[int]:
+        """Return how many clients are passed on, by the shard."""
+        return Counter(client.shard for client in self.clients if client.place is not None)
 
     @property
     def is_full(self) -> bool:

@@ -19,7 +19,7 @@ from tests.support.ports import reserved_port
 from timestone_cluster.errors import ClusterError
 from timestone_cluster.etcd.client import EtcdClient
 from timestone_cluster.etcd.keys import ClusterKeys
-from timestone_cluster.operations import ClusterStatus, cluster_status, make_cluster
+from timestone_cluster.operations import ClusterStatus, cluster_status, configure_cluster, make_cluster
 
 KEYS = ClusterKeys(NAME)
 LIMIT_S = 90.0
@@ -44,6 +44,15 @@ class MqttCluster:
                 return await cluster_status(client, KEYS)
 
         return asyncio.run(read())
+
+    def configure(self, **settings: int | bool) -> None:
+        """Change settings of the cluster."""
+
+        async def change() -> None:
+            async with EtcdClient([self.etcd.url]) as client:
+                await configure_cluster(client, KEYS, settings)
+
+        asyncio.run(change())
 
     def all_led(self, *, other_than: NodeProcess | None = None, in_sync: int = 2) -> list[NodeProcess]:
         """Wait until each shard is led with so many in-sync replicas, and return its leader."""

@@ -251,6 +251,20 @@ def test_leaders_go_back_one_at_a_time_and_not_soon_after_the_last_hand_over() -
     assert next_steps(after) == [Settle(step.shard)]
 
 
+def test_node_near_the_clients_is_the_preferred_leader_if_it_is_to_hold_the_shard() -> None:
+    found = made(members(5), 6, 3)
+    before = dict(found.situation.shards)
+    spare = next(node for node in found.situation.nodes if node not in before[1].replicas)
+    near = {0: before[0].replicas[2], 1: spare}
+    found.situation = replace(found.situation, near=near)
+    found.settle()
+    assert found.copies == 0
+    first, *rest = found.situation.shards[0].replicas
+    assert first == found.situation.shards[0].leader == near[0]
+    assert tuple(rest) == before[0].replicas[:2]
+    assert all(found.situation.shards[number].replicas == before[number].replicas for number in range(1, 6))
+
+
 def test_shard_stays_where_a_command_has_put_it_while_its_nodes_are_there() -> None:
     found = made(members(5), 1, 3)
     spare = next(node for node in found.situation.nodes if node not in found.situation.shards[0].replicas)

@@ -72,6 +72,9 @@ class NotingFront:
     ) -> Any:
         return "a protocol"
 
+    def client_count(self, shard: int = 0) -> int:
+        return 0
+
     def close_doors(self) -> None:
         self.calls.append("close")
 

@@ -28,6 +28,7 @@ from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_lasting import LastingPublisher, LastingSubscriber
 from tests.support.ports import reserved_port
 from tests.support.seeds import run_seed, told_on_failure
+from timestone_cluster.affinity import FEWEST_CLIENTS
 from timestone_cluster.etcd.client import EtcdClient
 from timestone_cluster.moving import drain_node, undrain_node
 
@@ -264,6 +265,16 @@ def test_position_of_a_device_holds_on_another_node_when_the_leader_is_killed(tm
         with cluster.client("device", cluster.others(leader)[0])[0] as client:
             client.subscribe("$stream/mqtt/t", properties=_from(f"offset:{int(said['offset']) + 1}"))
             assert [one.payload for one in client.receive(2)] == [b"3", b"4"]
+
+
+def test_node_leads_that_most_clients_come_in_through(tmp_path: Path) -> None:
+    with mqtt_cluster(tmp_path) as cluster, ExitStack() as stack:
+        until(lambda: (shard := cluster.status().shards[0]).leader == shard.replicas[0])  # and stays so
+        door = cluster.others(cluster.leader())[0]
+        cluster.configure(affinity_ms=0, leader_pause_ms=0)
+        for number in range(FEWEST_CLIENTS):
+            stack.enter_context(cluster.client(f"c{number}", door)[0])
+        until(lambda: cluster.leader() is door)
 
 
 def test_queue_continues_at_its_place_when_the_leader_is_killed(tmp_path: Path) -> None:
