@@ -17,6 +17,7 @@ PARTS = {
     "nodes": ["tests/cluster/node/test_node.py", "tests/cluster/node/test_links.py", "tests/cluster/etcd"],
     "mqtt": ["tests/cluster/node/test_mqtt.py"],
     "mqtt-shards": ["tests/cluster/node/test_mqtt_shards.py"],
+    "sessions": ["tests/cluster/node/test_sessions.py"],
     "mutants": ["tests/cluster/test_mutants.py"],
     "simulation": ["tests/cluster/test_simulation.py"],
     "states": ["tests/cluster/test_small_model.py"],
@@ -26,6 +27,7 @@ LONG = {
     "TIMESTONE_CLUSTER_WALKS": "20000",
     "TIMESTONE_CLUSTER_SEEDS": "1000",
     "TIMESTONE_CLUSTER_SECONDS": "3600",
+    "TIMESTONE_CLUSTER_CLIENTS": "1000",
     "TIMESTONE_SEED": "random",
 }
 

@@ -21,9 +21,13 @@ class LastingClient:
     """One client id over many connections. `run` serves one connection until the server is gone or `done` returns
     true."""
 
-    def __init__(self, client_id: str, level: int) -> None:
+    look_s = 0.2
+    """How often to ask `done` while nothing comes."""
+
+    def __init__(self, client_id: str, level: int, will: packets.Will | None = None) -> None:
         self.client_id = client_id
         self.level = level
+        self._will = will
         self.met = False
         """The server may know this session."""
 
@@ -31,7 +35,9 @@ class LastingClient:
         try:
             with RawClient(address, self.level) as client:
                 properties = _LASTING if self.level == 5 else Properties()
-                client.send(Connect(self.client_id, self.level, False, properties=properties))
+                client.send(
+                    Connect(self.client_id, self.level, False, will=self._will, properties=properties)
+                )
                 answer = client.next_packet()
                 if answer is None:
                     return
@@ -45,7 +51,7 @@ class LastingClient:
                 self.go_on(client)
                 while not done():
                     try:
-                        packet = client.next_packet(timeout_s=0.2)
+                        packet = client.next_packet(timeout_s=self.look_s)
                     except TimeoutError:
                         continue
                     if packet is None:
@@ -75,8 +81,11 @@ class LastingPublisher(LastingClient):
         first: int,
         chance: random.Random,
         topics: Sequence[str] = ("k",),
+        *,
+        retain: bool = False,
     ) -> None:
         super().__init__(client_id, level)
+        self._retain = retain
         self.first = self.number = first
         self._topics = topics
         self.acknowledged: list[int] = []
@@ -101,7 +110,7 @@ class LastingPublisher(LastingClient):
             qos = self._chance.randrange(3)
             self.number += 1
             if qos == 0:
-                fresh.append(Publish(self._topic(self.number), b"0:%d" % self.number))
+                fresh.append(Publish(self._topic(self.number), b"0:%d" % self.number, 0, self._retain))
                 continue
             self._packet_id = self._packet_id % 60_000 + 1
             self._in_flight[self._packet_id] = (self.number, qos)
@@ -118,7 +127,7 @@ class LastingPublisher(LastingClient):
 
     def _publish(self, packet_id: int, *, duplicate: bool = False) -> Publish:
         number, qos = self._in_flight[packet_id]
-        return Publish(self._topic(number), b"%d:%d" % (qos, number), qos, False, duplicate, packet_id)
+        return Publish(self._topic(number), b"%d:%d" % (qos, number), qos, self._retain, duplicate, packet_id)
 
     def take(self, client: RawClient, packet: Packet) -> None:
         if isinstance(packet, Pubcomp):
@@ -136,8 +145,15 @@ class LastingSubscriber(LastingClient):
     """Receives a filter at a QoS and keeps the promise of QoS 2: a packet id that is not released is not a new
     message."""
 
-    def __init__(self, client_id: str, level: int, qos: int, topic_filter: str = "k") -> None:
-        super().__init__(client_id, level)
+    def __init__(
+        self,
+        client_id: str,
+        level: int,
+        qos: int,
+        topic_filter: str = "k",
+        will: packets.Will | None = None,
+    ) -> None:
+        super().__init__(client_id, level, will)
         self._filter = topic_filter
         self.qos = qos
         self.received: list[bytes] = []
