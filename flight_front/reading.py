@@ -138,6 +138,7 @@ def _facts(log: Log) -> dict[str, Any]:
         "id": f"{log.id:016x}",
         "epoch": log.epoch,
         "start": log.start_offset,
+        "local_start": log.local_start_offset,
         "synced": durable_offset(log),
         "end": log.end_offset,
         "gaps": [hole for hole in holes if log.gap_at(hole[0] + 1) is not None],

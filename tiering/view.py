@@ -111,8 +111,20 @@ class BucketView(StoreView):
             )
         except ObjectMissing:
             return self.log(name, partition)
+        return self._viewed(LogHistory(objects, manifest))
+
+    def log_at(self, place: LogPlace) -> LogView | None:
+        """Return a log by its id, as of its newest manifest, without a look at others; None if there is none. Raises
+        DamagedObject, UnsupportedFormat, BucketError."""
+        self._check_open()
+        objects = LogObjects(self.bucket, place)
+        manifest = objects.newest()
+        return None if manifest is None else self._viewed(LogHistory(objects, manifest))
+
+    def _viewed(self, history: LogHistory) -> LogView:
+        place = history.manifest.place
         with self._logs_lock:
-            view = self._logs[name, partition] = BucketLog(self, LogHistory(objects, manifest), self._folder)
+            view = self._logs[place.log, place.partition] = BucketLog(self, history, self._folder)
         return view
 
     def close(self) -> None:

@@ -3,7 +3,7 @@ ranges, the choice between tail cache and files, and filtering by topic. Where t
 decided by the two classes."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -287,14 +287,18 @@ class ReadableLog(ABC):
 
     def segment_bounds(self, first: int = 0, last: int | None = None) -> list[tuple[int, int]]:
         """Return the offsets [base, end) of each segment that holds records of the offsets [first, last), in order."""
-        return self.look_up(lambda segment_list: _bounds(segment_list.within(first, self._stop(last))))
+        return self.look_up(
+            lambda listed: [(base, end) for base, end, _ in listed.bounded(first, self._stop(last))]
+        )
 
     def segments_with(self, topics: Sequence[str], first: int, last: int) -> list[tuple[int, int]]:
         """Return the offsets [base, end) of each segment that may hold records of `topics`, MQTT topic filters, in the
         offsets [first, last). Opens no segment: the index of a sealed one has a summary of its topics."""
         choice = TopicMask(self.topics, topics)
         return self.look_up(
-            lambda segment_list: _bounds(filter(choice.in_segment, segment_list.within(first, last)))
+            lambda listed: [
+                (base, end) for base, end, one in listed.bounded(first, last) if choice.in_segment(one)
+            ]
         )
 
     def segment_sizes(self, first: int = 0, last: int | None = None) -> list[tuple[int, int, int]]:
@@ -303,8 +307,8 @@ class ReadableLog(ABC):
 
         def sizes(segment_list: SegmentList) -> list[tuple[int, int, int]]:
             stop = self._stop(last)
-            found = segment_list.within(first, stop)
-            return [(one.base_offset, one.end_offset, one.bytes_between(first, stop)) for one in found]
+            found = segment_list.bounded(first, stop)
+            return [(base, end, one.bytes_between(first, min(stop, end))) for base, end, one in found]
 
         return self.look_up(sizes)
 
@@ -490,7 +494,3 @@ class ReadableLog(ABC):
 
 def _shown_count(segment: Segment) -> int:
     return segment.count - (segment.trailer.removed_count if segment.trailer is not None else 0)
-
-
-def _bounds(segments: Iterable[Segment]) -> list[tuple[int, int]]:
-    return [(segment.base_offset, segment.end_offset) for segment in segments]

@@ -64,7 +64,7 @@ REFUSED = {
 }
 """Options that Spark's Kafka source refuses too, and what to do instead."""
 
-_SERVER = "flight names the server in its place"
+_SERVER = "flight or cluster names the server in its place; the URL of its bucket is possible"
 _PIN = "how long records are kept is set at the server"
 _DECODE = "decode the column value in the query, as with from_json(value, schema)"
 INSTEAD = {
@@ -95,8 +95,8 @@ class ReadOptions:
 
     source: Path | str | FlightServer
     """The folder of a store, the URL of a bucket, or a server."""
-    tail: Path | None
-    """With a bucket: the folder of the store that uploads to it, for the records that are not there yet."""
+    tail: Path | FlightServer | None
+    """With a bucket: the store that uploads to it, its folder or the server, for the records that are not there yet."""
     selection: Selection
     topics: tuple[str, ...]
     starting: Bound
@@ -169,17 +169,21 @@ def refuse_invalid(given: Mapping[str, str]) -> None:
 
 
 def _checked(texts: OptionText, *, streaming: bool) -> ReadOptions:
-    server = flight_server(texts, INSTEAD)
+    has_bucket = "://" in texts.get("path", "") and isinstance(texts.source(), str)
+    server = flight_server(
+        texts, {name: why for name, why in INSTEAD.items() if name != "path" or not has_bucket}
+    )
     kafka = texts.kafka_layout()
     default_start = LATEST if streaming else EARLIEST
     ranges = _ranges(texts, streaming=streaming)
     payload = payload_options(texts)
     if server is not None and kafka:
         raise InvalidOption(f"unsupported layout kafka beside flight: {INSTEAD['layout']}")
-    source = server or texts.source()
+    source = texts.source() if server is None or has_bucket else server
+    tail = server if has_bucket and server is not None else _tail(texts, source)
     return ReadOptions(
         source=source,
-        tail=_tail(texts, source),
+        tail=tail,
         selection=_selection(texts, streaming=streaming)
         if ranges is None
         else Selection(partitions=ranges.keys),
@@ -191,7 +195,7 @@ def _checked(texts: OptionText, *, streaming: bool) -> ReadOptions:
         ranges=ranges,
         unmatched_start=_strategy(texts),
         limits=_limits(texts),
-        group=_group(texts, source),
+        group=_group(texts, source, tail),
         pin=_pin(texts),
         partition_count=texts.count("minPartitions") or 1,
         records_per_task=texts.count("maxRecordsPerPartition") or RECORDS_PER_TASK,
@@ -227,9 +231,11 @@ def _limits(texts: OptionText) -> TriggerLimits:
     )
 
 
-def _group(texts: OptionText, source: Path | str | FlightServer) -> str | None:
+def _group(
+    texts: OptionText, source: Path | str | FlightServer, tail: Path | FlightServer | None
+) -> str | None:
     name = texts.get("group")
-    if name is not None and isinstance(source, str) and "tail" not in texts:
+    if name is not None and isinstance(source, str) and tail is None:
         raise InvalidOption(
             "invalid group: expected the folder of a store as path or tail, got a bucket, which has no named readers;"
             " the checkpoint of a query has its offsets"

@@ -97,8 +97,14 @@ def _scan(task: ScanTask, options: ReadOptions, schema: pa.Schema) -> Iterator[p
             return
         if isinstance(log, RemoteLog):
             damaged = None if continuity.fail else continuity.lost
+
+            def older(view: LogView, part: OffsetRange) -> Iterator[pa.RecordBatch]:
+                for batch in _batches(view, part, options.topics, continuity):
+                    if batch:
+                        yield record_batch(batch, schema, {})
+
             for part in _present(log, task.range, continuity):
-                yield from log.record_batches(part, options.topics, schema, damaged)
+                yield from log.record_batches(part, options.topics, schema, damaged, older)
             return
         payloads = None if options.payload is None else PayloadColumns(options.payload, schema, task.range)
         with contextlib.nullcontext() if payloads is None else contextlib.closing(payloads):

@@ -1,5 +1,6 @@
 """Selected logs of a store, or of a server, as of one moment. The only module here that opens one."""
 
+import functools
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -40,6 +41,10 @@ def source_view(options: ReadOptions) -> StoreView | RemoteStore:
     shared = _folder_of_tasks()
     if options.tail is None:
         return timestone_tiering.view_bucket(options.source, shared=shared)
+    if isinstance(options.tail, FlightServer):
+        return RemoteStore(
+            options.tail, functools.partial(timestone_tiering.view_bucket, options.source, shared=shared)
+        )
     return timestone_tiering.view_with_tail(options.source, options.tail, shared=shared)
 
 

@@ -3,9 +3,10 @@
 import asyncio
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -90,15 +91,17 @@ def act(client: Any, kind: str, **values: Any) -> dict[str, Any]:
 
 
 @contextmanager
-def flight_cluster(folder: Path, *options: str, shards: int = 1) -> Iterator[FlightCluster]:
-    """Run etcd and three nodes for a while, with a log."""
+def flight_cluster(
+    folder: Path, *options: str, shards: int = 1, settings: Mapping[str, Any] = MappingProxyType({})
+) -> Iterator[FlightCluster]:
+    """Run etcd and three nodes for a while, with a log. settings: of the log."""
     with ExitStack() as stack:
         server = stack.enter_context(etcd_server(folder / "etcd"))
 
         async def make() -> None:
             async with EtcdClient([server.url]) as client:
                 await make_cluster(client, KEYS, shards=shards, replicas=3)
-                await make_log(client, KEYS, LOG)
+                await make_log(client, KEYS, LOG, settings)
 
         asyncio.run(make())
         ports = [stack.enter_context(reserved_port()) for _ in range(3)]

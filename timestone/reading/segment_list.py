@@ -5,6 +5,7 @@ and needs no lock. Used by the owner's `Log` and by the read-only `LogView`."""
 
 import bisect
 import itertools
+import sys
 from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -95,6 +96,15 @@ class SegmentList:
             if segment.count and segment.end_offset > first:
                 yield segment
             place += 1
+
+    def bounded(self, first: int, last: int) -> list[tuple[int, int, Segment]]:
+        """Return the same segments with the offsets [base, end) that are read from each: one of a bucket may reach into
+        the first one on the disk, because replicas end segments at offsets of their own."""
+        found = list(self.within(first, last))
+        ends = itertools.chain((one.base_offset for one in found[1:]), [sys.maxsize])
+        return [
+            (one.base_offset, min(one.end_offset, end), one) for one, end in zip(found, ends, strict=False)
+        ]
 
     def gap_at(self, offset: int) -> tuple[int, int] | None:
         """Return the offsets [end, base) between two segments, if `offset` is one of them and not the first; else

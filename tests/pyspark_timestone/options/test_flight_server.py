@@ -20,13 +20,21 @@ def test_option_names_the_server_in_the_place_of_a_folder(tmp_path: Path) -> Non
     assert sink_options({**GIVEN, "log": "t"}, streaming=False).target == FlightServer("host:8815")
 
 
+def test_bucket_beside_a_cluster_has_what_is_on_no_disk_of_it() -> None:
+    given = {"cluster": "a:1,b:2", "path": "s3://bucket/plant"}
+    found = read_options(given, streaming=True)
+    assert (found.source, found.tail) == ("s3://bucket/plant", FlightServer("a:1", nodes=("a:1", "b:2")))
+    with pytest.raises(InvalidOption, match="unsupported option 'tail' beside cluster"):
+        read_options({**given, "tail": "data"}, streaming=True)
+
+
 @pytest.mark.parametrize(
     ("wrong", "error"),
     [
         ({"flight": "host"}, "flight"),
         ({"flightCaFile": "/missing"}, "invalid flightCaFile: /missing: No such file"),
         ({"flightUser": "u"}, "invalid flightUser: expected flightPasswordFile beside it"),
-        ({"path": "data"}, "unsupported option 'path' beside flight: flight names the server"),
+        ({"path": "data"}, "unsupported option 'path' beside flight: flight or cluster names the server"),
         ({"PAYLOAD": "json"}, "unsupported option 'payload' beside flight: decode the column value"),
         ({"group": "g", "pinMaxAge": "1h"}, "unsupported option 'pinMaxAge' beside flight: how long"),
         ({"layout": "kafka"}, "unsupported option 'layout' beside flight: select the columns"),

@@ -80,6 +80,15 @@ def test_range_has_the_segments_that_hold_records_of_it(
     assert [segment.base_offset for segment in segment_list.within(first, last)] == bases
 
 
+def test_segment_that_reaches_into_the_next_one_ends_there(quick_directory: Path) -> None:
+    made = [
+        make_segment(quick_directory, [b"%d" % each for each in range(6)], first_us=1000),
+        make_segment(quick_directory, [b"4", b"5", b"6"], base_offset=4, first_us=1100),
+    ]
+    bounds = [(base, end) for base, end, _ in SegmentList(made).bounded(1, 7)]
+    assert bounds == [(0, 4), (4, 7)]
+
+
 def test_sealed_segments_end_at_the_first_unsealed_one(segment_list: SegmentList) -> None:
     assert [segment.base_offset for segment in segment_list.sealed()] == [0, 3]
     unsealed_first = SegmentList([segment_list.segments[2], *segment_list.segments[:2]])
