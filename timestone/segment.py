@@ -53,8 +53,7 @@ class OpenPair:
         self._files = files
         segment_fd = files.open(segment_path)
         try:
-            index_fd = files.open(index_path)
-            try:
+            with files.opened(index_path) as index_fd:
                 self.index_map: mmap = _mapped(files, index_fd)
                 size = len(self.index_map)
                 if _generation(files, index_fd, size, index_path) not in (
@@ -62,8 +61,6 @@ class OpenPair:
                     trailer.generation if trailer else 0,
                 ):
                     raise FileNotFoundError(errno.ENOENT, "the segment was replaced", str(segment_path))
-            finally:
-                files.close(index_fd)
         except BaseException:
             files.close(segment_fd)
             raise
@@ -306,11 +303,7 @@ class Segment:
         pair = self._pair
         if pair is not None:
             return bytes(pair.index_map[position : position + length_bytes])
-        fd = self._files.open(self.index_path)
-        try:
-            return self._files.pread(fd, length_bytes, position)
-        finally:
-            self._files.close(fd)
+        return self._files.read_part(self.index_path, length_bytes, position)
 
     def mapped_entries(self, pair: OpenPair, first: int, last: int) -> Entries:
         """Return unchecked entries as a view of the mapping."""

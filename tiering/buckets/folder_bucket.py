@@ -60,23 +60,15 @@ class FolderBucket:
             return self._files.read_file(self._path(name))
 
     def stream(self, name: str) -> Iterator[bytes]:
-        with self._reading(name):
-            fd = self._files.open(self._path(name))
-            try:
-                position = 0
-                while piece := self._files.read_all(fd, PIECE_BYTES, position):
-                    position += len(piece)
-                    yield piece
-            finally:
-                self._files.close(fd)
+        with self._reading(name), self._files.opened(self._path(name)) as fd:
+            position = 0
+            while piece := self._files.read_all(fd, PIECE_BYTES, position):
+                position += len(piece)
+                yield piece
 
     def read_range(self, name: str, start: int, length_bytes: int) -> bytes:
-        with self._reading(name):
-            fd = self._files.open(self._path(name))
-            try:
-                return self._files.read_all(fd, length_bytes, start)
-            finally:
-                self._files.close(fd)
+        with self._reading(name), self._files.opened(self._path(name)) as fd:
+            return self._files.read_all(fd, length_bytes, start)
 
     def head(self, name: str) -> ObjectFacts:
         with self._reading(name):

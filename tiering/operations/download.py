@@ -158,11 +158,8 @@ class LogDownload:
             return False
         if not self._has_size(index, stored.index.size_bytes):
             return False
-        fd = self._files.open(index)
-        try:
+        with self._files.opened(index) as fd:
             end = self._files.read_all(fd, TRAILER_BYTES, stored.index.size_bytes - TRAILER_BYTES)
-        finally:
-            self._files.close(fd)
         return end == stored.trailer.encode()
 
     def _has_size(self, path: Path, size_bytes: int) -> bool:

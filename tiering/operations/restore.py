@@ -12,7 +12,7 @@ import errno
 import json
 import shutil
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -134,16 +134,13 @@ class _LogRestore:
         """Make the segment of a replica one of a store of its own."""
         path = names.index_path(self._download.folder, stored.base)
         try:
-            fd = self._files.open(path, write=True)
-        except FileNotFoundError:  # nothing of it is in front of the time of the restore
-            return
-        try:
-            page = self._files.read_all(fd, HEADER_BYTES, 0)
-            if (plain := plain_page(page, path)) != page:
-                self._files.write_all(fd, plain, 0)
-                self._files.fdatasync(fd)
-        finally:
-            self._files.close(fd)
+            with self._files.opened(path, write=True) as fd:
+                page = self._files.read_all(fd, HEADER_BYTES, 0)
+                if (plain := plain_page(page, path)) != page:
+                    self._files.write_all(fd, plain, 0)
+                    self._files.fdatasync(fd)
+        except FileNotFoundError:
+            pass  # nothing of it is in front of the time of the restore
 
     def _cut(self, last: StoredSegment, until_us: int) -> int:
         """Leave out the records of the last segment from a time on; where the log ends then."""
@@ -173,15 +170,9 @@ class _LogRestore:
 def _copy_records(files: Files, segment: Segment, count: int, folder: Path, history: LogHistory) -> None:
     """Write the first records of a segment as a sealed segment in another folder."""
     clock = Clock()
-    copy = LogCopy(
-        files,
-        folder,
-        identity_of(history.manifest),
-        now_us=clock.now_us(),
-        boot_id=clock.boot_id(),
-        create=False,
-    )
-    try:
+    identity, now_us = identity_of(history.manifest), clock.now_us()
+    made = LogCopy(files, folder, identity, now_us=now_us, boot_id=clock.boot_id(), create=False)
+    with closing(made) as copy:
         ordinal = 0
         while ordinal < count:
             run = segment.read(
@@ -192,8 +183,6 @@ def _copy_records(files: Files, segment: Segment, count: int, folder: Path, hist
             )
             ordinal += len(run.entries)
         copy.finish()
-    finally:
-        copy.close()
 
 
 def _claim(files: Files, folder: Path, wanted: dict[str, Any]) -> int:
@@ -253,8 +242,5 @@ def _check_space(files: Files, folder: Path, parts: Sequence[_LogRestore]) -> No
 
 
 def _write_catalog(files: Files, folder: Path, rows: dict[tuple[str, int], CatalogRow]) -> None:
-    catalog = Catalog(folder / names.CATALOG_NAME)
-    try:
+    with closing(Catalog(folder / names.CATALOG_NAME)) as catalog:
         catalog.put_logs(rows)
-    finally:
-        catalog.close()

@@ -238,19 +238,14 @@ class FetchedSegments:
 
     def _is_intact(self, path: Path, stored: StoredObject) -> bool:
         try:
-            fd = self._files.open(path)
+            with self._files.opened(path) as fd:
+                found, position = content_hash(), 0
+                while piece := self._files.read_all(fd, PIECE_BYTES, position):
+                    found.update(piece)
+                    position += len(piece)
         except OSError:
             return False
-        try:
-            found, position = content_hash(), 0
-            while piece := self._files.read_all(fd, PIECE_BYTES, position):
-                found.update(piece)
-                position += len(piece)
-            return position == stored.size_bytes and found.hexdigest() == stored.hash
-        except OSError:
-            return False
-        finally:
-            self._files.close(fd)
+        return position == stored.size_bytes and found.hexdigest() == stored.hash
 
     def _evict(self) -> None:
         """Remove the least recently used segments until those that are there or on their way are within the limit."""

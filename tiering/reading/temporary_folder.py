@@ -51,9 +51,6 @@ def _remove_left(files: Files) -> None:
             lock = path / _LOCK
             if files.stat(lock).st_mtime > time.time() - _NEW_S:
                 continue
-            fd = files.open(lock, write=True)
-            try:
+            with files.opened(lock, write=True) as fd:
                 if files.try_lock(fd):
                     shutil.rmtree(path, ignore_errors=True)
-            finally:
-                files.close(fd)

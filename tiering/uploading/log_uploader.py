@@ -7,6 +7,7 @@ that no manifest names, and the next one begins from what the newest manifest sa
 import logging
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -265,11 +266,8 @@ class LogUploader:
     def _upload(self, before: Manifest, segment: Segment) -> None:
         generation = self._generation
         assert generation is not None
-        source = SegmentFiles(self._files, segment)
-        try:
+        with closing(SegmentFiles(self._files, segment)) as source:
             stored = upload_segment(self.objects, generation, source, self._pace)
-        finally:
-            source.close()
         check_stored(self.objects, stored.segment)
         check_stored(self.objects, stored.index)
         following = self._with_topics(self._with_dictionary(before, segment), segment)

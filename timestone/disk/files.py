@@ -13,8 +13,8 @@ import fcntl
 import functools
 import mmap
 import os
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TypeAlias, cast
@@ -260,12 +260,23 @@ class Files:
                 self.write_all(fd, b"".join(group)[done:], position + done)
             position += wanted
 
-    def read_file(self, path: Path) -> bytes:
-        fd = self.open(path)
+    @contextmanager
+    def opened(self, path: Path, *, write: bool = False) -> Iterator[int]:
+        """Open an existing file for the block, which gets its descriptor, and close it behind."""
+        fd = self.open(path, write=write)
         try:
-            return self.read_all(fd, self.size(fd), 0)
+            yield fd
         finally:
             self.close(fd)
+
+    def read_file(self, path: Path) -> bytes:
+        with self.opened(path) as fd:
+            return self.read_all(fd, self.size(fd), 0)
+
+    def read_part(self, path: Path, length_bytes: int, position: int = 0) -> bytes:
+        """Read a part of a file as `pread` does."""
+        with self.opened(path) as fd:
+            return self.pread(fd, length_bytes, position)
 
     def make_directories(self, path: Path) -> None:
         """Create a directory and its missing parents, durably. No effect if it exists."""
@@ -287,12 +298,8 @@ class Files:
     def copy_file(self, source: Path, target: Path, start: int = 0, end: int | None = None) -> None:
         """Create a flushed file with the bytes [start, end) of another; none is left on an error. The caller syncs
         the directory."""
-        fd = self.open(source)
-        try:
-            with self.new_file(target) as copy:
-                self.copy_bytes(fd, copy, start, self.size(fd) if end is None else end)
-        finally:
-            self.close(fd)
+        with self.opened(source) as fd, self.new_file(target) as copy:
+            self.copy_bytes(fd, copy, start, self.size(fd) if end is None else end)
 
     def copy_bytes(self, source: int, target: int, start: int, end: int) -> None:
         """Copy the bytes [start, end) of an open file, or as many as exist, to the front of another."""

@@ -69,16 +69,8 @@ def identity_from_indexes(
     for base in bases:
         path = names.index_path(folder, base)
         try:
-            header = IndexHeader.decode(_header_page(files, path), path)
+            header = IndexHeader.decode(files.read_part(path, INDEX_HEADER_BYTES), path)
         except (OSError, DamagedIndex):
             continue
         return LogIdentity(header.log_id, name, partition, header.created_us)
     return None
-
-
-def _header_page(files: Files, path: Path) -> bytes:
-    fd = files.open(path)
-    try:
-        return files.pread(fd, INDEX_HEADER_BYTES, 0)
-    finally:
-        files.close(fd)

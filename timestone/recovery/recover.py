@@ -337,11 +337,8 @@ class LogRecovery:
             names.segment_path(self._folder, scan.base_offset, scan.generation),
             names.index_path(self._folder, scan.base_offset),
         ):
-            fd = self._files.open(path)
-            try:
+            with self._files.opened(path) as fd:
                 self._flush(functools.partial(self._files.fdatasync, fd))
-            finally:
-                self._files.close(fd)
 
     def _seal(self, scan: SegmentScan) -> None:
         assert scan.header is not None
@@ -370,13 +367,10 @@ class LogRecovery:
         if self._doubted:
             copy_anew(self._files, path, size_bytes)
             return
-        fd = self._files.open(path, write=True)
-        try:
+        with self._files.opened(path, write=True) as fd:
             if self._files.size(fd) >= size_bytes:  # of the same size it may have blocks allocated ahead
                 self._files.truncate(fd, size_bytes)
             self._flush(lambda: self._files.fdatasync(fd))
-        finally:
-            self._files.close(fd)
 
     def _flush(self, flush: Callable[[], None]) -> None:
         try:

@@ -12,7 +12,7 @@ deleted in between is deleted in the copy, too. The original is only read, and i
 import errno
 import shutil
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -119,32 +119,23 @@ def _copy_catalog(files: Files, source: Path, target: Path) -> set[str]:
     """Copy the catalogue as of now. Return the folders of its logs."""
     if not source.exists():
         return set()
-    catalog = Catalog(source, read_only=True)
-    try:
+    with closing(Catalog(source, read_only=True)) as catalog:
         files.write_file(target, catalog.image())
-    finally:
-        catalog.close()
-    copy = Catalog(target, read_only=True)
-    try:
+    with closing(Catalog(target, read_only=True)) as copy:
         return {names.log_folder(*log) for log in copy.logs([])}
-    finally:
-        copy.close()
 
 
 def _delete(files: Files, store: Path, folders: Sequence[str]) -> None:
     """Delete logs of which the copy has only the rows of the catalogue."""
     if not folders or not (store / names.CATALOG_NAME).exists():
         return
-    catalog = Catalog(store / names.CATALOG_NAME)
-    try:
+    with closing(Catalog(store / names.CATALOG_NAME)) as catalog:
         deleted = DeletedLogs(files, store, catalog)
         for folder in folders:
             log = names.parse_log_folder(folder)
             assert log is not None
             deleted.note(*log, Clock().now_us())
         assert not list(deleted.finish()), "they have no folders"
-    finally:
-        catalog.close()
 
 
 def _copy_next_offsets(source: Path, target: Path, folders: Sequence[str]) -> None:
@@ -152,18 +143,12 @@ def _copy_next_offsets(source: Path, target: Path, folders: Sequence[str]) -> No
     logs since the catalogue was copied."""
     if not folders or not target.exists():
         return
-    catalog = Catalog(source, read_only=True)
-    try:
+    with closing(Catalog(source, read_only=True)) as catalog:
         rows = catalog.logs([])
-    finally:
-        catalog.close()
-    copy = Catalog(target)
-    try:
+    with closing(Catalog(target)) as copy:
         for log, row in rows.items():
             if names.log_folder(*log) in folders:
                 copy.put_log(*log, row.config, row.next_offset, row.epoch)
-    finally:
-        copy.close()
 
 
 class _LogCopy:
@@ -203,14 +188,10 @@ class _LogCopy:
         """Return the bytes that identify the log, if its topic dictionary has them. Raises FileNotFoundError if
         there is none."""
         try:
-            fd = self._files.open(self._source / names.TOPICS_NAME)
+            return self._files.read_part(self._source / names.TOPICS_NAME, HEADER_BYTES)
         except FileNotFoundError:
             self._files.stat(self._source)
             return b""
-        try:
-            return self._files.pread(fd, HEADER_BYTES, 0)
-        finally:
-            self._files.close(fd)
 
     def _copy_all(self) -> None:
         self._files.make_directory(self._target)

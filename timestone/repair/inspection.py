@@ -7,6 +7,7 @@ owns the store, so that a running server is not reported as a fault."""
 import dataclasses
 import os
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -161,14 +162,11 @@ def _catalogued(path: Path, deep: bool) -> _Catalogued:
     if not path.exists():
         return _Catalogued({}, {}, [], {})
     try:
-        catalog = Catalog(path, read_only=True)
-        try:
+        with closing(Catalog(path, read_only=True)) as catalog:
             if deep:
                 catalog.check()
             times = catalog.items(RETENTION_SPACE, [])  # without one of them, an age is unknown
             return _Catalogued(Commitments(catalog).all(), catalog.logs(), known_damage(catalog), times)
-        finally:
-            catalog.close()
     except (TimestoneError, OSError) as error:
         next_step = "" if isinstance(error, CorruptLog) else ". Next: look again; the records do not need it"
         return _Catalogued({}, {}, [], {}, f"{error}{next_step}.")

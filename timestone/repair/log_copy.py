@@ -1,6 +1,7 @@
 """Newly written log of records that keep their offsets, times, topics and headers. Writes records back to back into
 sealed segments, with a new segment at each missing offset. `salvage.py` decides which records."""
 
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -50,15 +51,12 @@ class LogCopy:
 
     def write_topics(self, topic_names: list[str | None]) -> None:
         """Give each topic its former id; None takes an id whose name is lost. Call before any record is copied."""
-        topics = TopicDictionary(self._files, self._folder / names.TOPICS_NAME, writable=True)
-        try:
+        with closing(TopicDictionary(self._files, self._folder / names.TOPICS_NAME, writable=True)) as topics:
             for number, name in enumerate(topic_names):
                 if name is None or topics.add(name) != number:
                     topics.take_up_to(number + 1)
             topics.write_added()
             topics.sync()
-        finally:
-            topics.close()
 
     def begin_segment(self) -> None:
         """Begin a segment with the next record."""

@@ -13,6 +13,7 @@ reader of the original may have seen. The original is only read.
 import errno
 import json
 from collections.abc import Callable, Collection
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -110,13 +111,10 @@ class _OldCatalog:
             self.notes.append(f"{names.log_folder(*one)}: its folder is missing; all of it is lost")
 
     def copy_to(self, path: Path, salvaged: list[Salvaged]) -> None:
-        catalog = Catalog(path)
-        try:
+        with closing(Catalog(path)) as catalog:
             for one in salvaged:
                 if one.epoch is not None:
                     log, partition = one.report.log, one.report.partition
                     catalog.put_log(log, partition, one.config, one.report.end_offset, one.epoch)
             for space, items in self._documents.items():
                 catalog.put_many(space, items)
-        finally:
-            catalog.close()

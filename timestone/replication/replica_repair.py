@@ -107,11 +107,8 @@ class SegmentRepair:
         place, base = self._place, self.segment.base_offset
         now_us = place.now_us()
         header = IndexHeader(place.log_id, base, now_us, self._epoch, place.boot_id, is_replicated=True)
-        old_fd = place.files.open(self.segment.index_path)
-        try:
-            last = Checkpoint.latest(place.files.pread(old_fd, HEADER_BYTES, 0), place.log_id, base)
-        finally:
-            place.files.close(old_fd)
+        page = place.files.read_part(self.segment.index_path, HEADER_BYTES)
+        last = Checkpoint.latest(page, place.log_id, base)
         plain = write_entries(
             place.files, fd, header, self._entries, self._count, self._size_bytes, last, now_us
         )

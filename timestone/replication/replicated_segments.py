@@ -95,11 +95,8 @@ class ReplicatedSegments(ActiveSegment):
         for writer in reversed(self._writers()):
             if writer.base_offset == base and writer.write_slot(slot, position):
                 return
-        fd = place.files.open(names.index_path(place.folder, base), write=True)
-        try:
+        with place.files.opened(names.index_path(place.folder, base), write=True) as fd:
             place.files.write_all(fd, slot, position)
-        finally:
-            place.files.close(fd)
 
     # Cutting.
 
@@ -162,18 +159,10 @@ class ReplicatedSegments(ActiveSegment):
             now_us=place.now_us(),
             generation=generation,
         )
-        fd = place.files.open(segment.segment_path, write=True)
-        try:
+        with place.files.opened(segment.segment_path, write=True) as fd:
             place.files.truncate(fd, size_bytes)
             place.files.fdatasync(fd)
-        finally:
-            place.files.close(fd)
         return place.segment(base, segment.epoch, trailer=trailer)
 
     def _page(self, segment: Segment) -> bytes:
-        files = self._place.files
-        fd = files.open(names.index_path(self._place.folder, segment.base_offset))
-        try:
-            return files.pread(fd, HEADER_BYTES, 0)
-        finally:
-            files.close(fd)
+        return self._place.files.read_part(segment.index_path, HEADER_BYTES)

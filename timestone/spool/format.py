@@ -113,11 +113,8 @@ class Frame:
 
 def read_frames(files: Files, path: Path) -> Generator[Frame, None, None]:
     """Yield the frames of a part. Raises CorruptLog, UnsupportedFormat, OSError."""
-    fd = files.open(path)
-    try:
+    with files.opened(path) as fd:
         yield from _frames(path, files.size(fd), lambda size, position: files.pread(fd, size, position))
-    finally:
-        files.close(fd)
 
 
 def frames_of(path: Path, part: bytes) -> Generator[Frame, None, None]:

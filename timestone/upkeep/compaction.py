@@ -21,6 +21,7 @@ because each segment is durable before the next is rewritten."""
 import json
 import logging
 from collections.abc import Generator, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
@@ -276,14 +277,11 @@ class LogCompaction:
         assert segment.trailer is not None
         added_bytes = segment.trailer.segment_bytes + segment.trailer.file_bytes
         check_space(self._store.files, segment.segment_path, added_bytes, self._store.config.min_free_bytes)
-        copy = CompactedCopy(self._store.files, segment, gone | _removed_before(segment))
-        try:
+        with closing(CompactedCopy(self._store.files, segment, gone | _removed_before(segment))) as copy:
             yield from copy.slices()
             if self._log.rewrites.replace(segment, copy.replacement, copy.trailer):
                 self._log.read_compacted(segment.end_offset)
                 self._log.compression.expect()
-        finally:
-            copy.close()
 
     def _current(self, segment: Segment) -> Segment | None:
         """Return the current segment: it may have been rewritten by another task, or deleted by retention."""

@@ -111,12 +111,9 @@ class LogCompression:
         with self._log.rewrites.claim(segment) as free:
             if not free:
                 return
-            copy = CompressedCopy(self._store.files, segment, encoder, number)
-            try:
+            with closing(CompressedCopy(self._store.files, segment, encoder, number)) as copy:
                 yield from copy.slices()
                 self._log.rewrites.replace(segment, copy.replacement, copy.trailer)
-            finally:
-                copy.close()
         self._log.compaction.expect()  # compaction may have waited for this
 
     # Dictionaries.

@@ -93,12 +93,9 @@ class CompressedCopy:
 
     def _write_index(self, fd: int) -> Trailer:
         """Copy the entries and the summary, and append the new trailer."""
-        source = self._files.open(self._segment.index_path)
-        try:
+        with self._files.opened(self._segment.index_path) as source:
             end = self.trailer.file_bytes - TRAILER_BYTES
             self._files.copy_bytes(source, fd, 0, end)
-        finally:
-            self._files.close(source)
         self._files.write_all(fd, self.trailer.encode(), end)
         return self.trailer
 

@@ -4,6 +4,7 @@ No log is opened: that would recover it and delete what its old settings let exp
 prevent."""
 
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,11 +30,8 @@ def settings_of_logs(store: Path) -> dict[tuple[str, int], LogConfig]:
     path = store / names.CATALOG_NAME
     if not path.exists():
         return {}
-    catalog = Catalog(path, read_only=True)
-    try:
+    with closing(Catalog(path, read_only=True)) as catalog:
         return {log: row.config for log, row in catalog.logs().items()}
-    finally:
-        catalog.close()
 
 
 def configure_logs(
@@ -50,11 +48,8 @@ def configure_logs(
     # An owner has its own copy of the settings and writes that one back.
     lock = StoreLock(Files(), store / names.LOCK_NAME, Clock().boot_id())
     try:
-        catalog = Catalog(path)
-        try:
+        with closing(Catalog(path)) as catalog:
             return _changed(catalog, logs, settings)
-        finally:
-            catalog.close()
     finally:
         lock.release()
 

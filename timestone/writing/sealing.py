@@ -78,25 +78,21 @@ def seal_index(
         files.unlink(temporary)  # of an earlier try: this folder has one sealer
     except FileNotFoundError:
         pass
-    source = files.open(path)
-    try:
-        with files.new_file(temporary) as target:
-            chunks = read_entries(files, source, count)
-            plain = write_entries(
-                files, target, header, chunks, count, segment_bytes, last, now_us, recovered=recovered
-            )
-            trailer = replace(
-                plain,
-                generation=generation,
-                stored_bytes=segment_bytes if stored_bytes is None else stored_bytes,
-                frames=frames,
-            )
-            files.write_all(target, trailer.encode(), trailer.file_bytes - TRAILER_BYTES)
-            if header.is_replicated:
-                slots = files.pread(source, HEADER_BYTES - COMMITTED_POSITIONS[0], COMMITTED_POSITIONS[0])
-                files.write_all(target, slots, COMMITTED_POSITIONS[0])
-    finally:
-        files.close(source)
+    with files.opened(path) as source, files.new_file(temporary) as target:
+        chunks = read_entries(files, source, count)
+        plain = write_entries(
+            files, target, header, chunks, count, segment_bytes, last, now_us, recovered=recovered
+        )
+        trailer = replace(
+            plain,
+            generation=generation,
+            stored_bytes=segment_bytes if stored_bytes is None else stored_bytes,
+            frames=frames,
+        )
+        files.write_all(target, trailer.encode(), trailer.file_bytes - TRAILER_BYTES)
+        if header.is_replicated:
+            slots = files.pread(source, HEADER_BYTES - COMMITTED_POSITIONS[0], COMMITTED_POSITIONS[0])
+            files.write_all(target, slots, COMMITTED_POSITIONS[0])
     files.rename(temporary, path)
     files.sync_directory(folder)
     return trailer
