@@ -42,7 +42,7 @@ from timestone.recovery.deferred_seals import DeferredSeals, may_wait
 from timestone.recovery.log_scan import LogScan, continuation, replica_continuation, topics_in_use
 from timestone.recovery.segment_report import SegmentScan, State, describe, described
 from timestone.writing.active_segment import ClosedSegment
-from timestone.writing.sealing import seal_index
+from timestone.writing.sealing import SegmentFacts, seal_index
 from timestone.writing.segment_swap import remove_replaced
 
 _LOGGER = logging.getLogger("timestone")
@@ -349,13 +349,8 @@ class LogRecovery:
             self._files,
             scan.header,
             self._folder,
-            count=scan.count,
-            segment_bytes=scan.segment_bytes,
-            last=scan.checkpoint,
-            now_us=self._now_us(),
-            generation=scan.generation,
-            stored_bytes=stored_bytes,
-            frames=scan.frames,
+            SegmentFacts(scan.count, scan.segment_bytes, scan.generation, stored_bytes, scan.frames),
+            self._now_us(),
             recovered=True,
         )
 

@@ -6,7 +6,6 @@ they arrive, is up to the caller."""
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 
 import numpy as np
 
@@ -15,8 +14,6 @@ from timestone.filters import validate_topics
 from timestone.format.damage_report import SPACE, Damage, damage_key, encode_damage, known_damage
 from timestone.index import (
     COMMITTED_POSITIONS,
-    TRAILER_BYTES,
-    Checkpoint,
     IndexHeader,
     Trailer,
     committed_slot,
@@ -28,14 +25,13 @@ from timestone.replication.upkept_replica import UpkeptReplica
 from timestone.segment import Segment
 from timestone.upkeep.compaction import SPACE as COMPACTION_SPACE
 from timestone.upkeep.host import UpkeptStore
-from timestone.upkeep.segment_check import SegmentCheck
+from timestone.upkeep.segment_check import NotProven, check_rewritten
 from timestone.upkeep.segment_rewrites import Rewrites
 from timestone.writing.active_segment import LogPlace
-from timestone.writing.sealing import write_entries
+from timestone.writing.sealing import SegmentFacts, write_index
 from timestone.writing.segment_swap import SegmentSwap
 
 _COMPACTED = "a compacted log cannot be repaired: replace the replica"
-_SLICE_BYTES = 1 << 20
 
 
 class SegmentRepair:
@@ -93,29 +89,23 @@ class SegmentRepair:
 
     def prepare(self, committed: int) -> Trailer:
         """Flush the new files and read them back. Return the new trailer. Raises OSError, CorruptLog."""
-        place, base = self._place, self.segment.base_offset
         trailer = self.swap.prepare(lambda fd: self._write_index(fd, committed))
-        fresh = place.segment(base, self._epoch, trailer=trailer)
-        check = SegmentCheck(place.files, fresh, index_path=self.swap.new_index_path)
-        for _ in check.slices(_SLICE_BYTES):
-            pass
-        if check.damaged:
-            raise CorruptLog(fresh.segment_path, f"written again, it is damaged: {check.damaged[0].reason}")
+        try:
+            for _ in check_rewritten(self._place.files, self.segment, trailer, self.swap):
+                pass
+        except NotProven as error:
+            path = self.segment.segment_path
+            raise CorruptLog(path, f"written again, it is damaged: {error}") from None
         return trailer
 
     def _write_index(self, fd: int, committed: int) -> Trailer:
         place, base = self._place, self.segment.base_offset
         now_us = place.now_us()
         header = IndexHeader(place.log_id, base, now_us, self._epoch, place.boot_id, is_replicated=True)
-        page = place.files.read_part(self.segment.index_path, HEADER_BYTES)
-        last = Checkpoint.latest(page, place.log_id, base)
-        plain = write_entries(
-            place.files, fd, header, self._entries, self._count, self._size_bytes, last, now_us
-        )
-        trailer = replace(plain, generation=self.swap.generation)
-        place.files.write_all(fd, trailer.encode(), trailer.file_bytes - TRAILER_BYTES)
-        place.files.write_all(fd, committed_slot(committed, place.log_id, base), COMMITTED_POSITIONS[0])
-        return trailer
+        old = place.files.read_part(self.segment.index_path, COMMITTED_POSITIONS[0])
+        page = (old + committed_slot(committed, place.log_id, base)).ljust(HEADER_BYTES, b"\0")
+        facts = SegmentFacts(self._count, self._size_bytes, self.swap.generation)
+        return write_index(place.files, fd, header, self._entries, facts, page, now_us)
 
     def close(self) -> None:
         """Remove the new files, unless they were committed."""

@@ -7,7 +7,6 @@ from timestone.errors import CorruptLog
 from timestone.format import names
 from timestone.index import (
     COMMITTED_POSITIONS,
-    Checkpoint,
     DamagedIndex,
     IndexHeader,
     Trailer,
@@ -20,7 +19,7 @@ from timestone.reading.tail_cache import TailRun
 from timestone.replication.replica_batch import ReplicaBatch
 from timestone.segment import Segment
 from timestone.writing.active_segment import ActiveSegment, LogPlace
-from timestone.writing.sealing import seal_index
+from timestone.writing.sealing import SegmentFacts, seal_index
 from timestone.writing.segment_writer import FailedFlush, HalfWritten, SegmentWriter
 from timestone.writing.write_batch import WriteBatch
 
@@ -141,24 +140,14 @@ class ReplicatedSegments(ActiveSegment):
         """Seal a segment in front of an offset; a crash leaves all of it, or the part in front."""
         place, base, count = self._place, segment.base_offset, offset - segment.base_offset
         path = names.index_path(place.folder, base)
-        page = self._page(segment)
         try:
-            header = IndexHeader.decode(page, path)
+            header = IndexHeader.decode(self._page(segment), path)
         except DamagedIndex as error:
             raise CorruptLog(path, f"the segment cannot be cut: {error}") from None
         last = segment.read_entries(count - 1, count)[0]
         size_bytes = int(last["position"]) + int(last["length"])
-        generation = segment.trailer.generation if segment.trailer is not None else 0
-        trailer = seal_index(
-            place.files,
-            header,
-            place.folder,
-            count=count,
-            segment_bytes=size_bytes,
-            last=Checkpoint.latest(page, place.log_id, base),
-            now_us=place.now_us(),
-            generation=generation,
-        )
+        facts = SegmentFacts(count, size_bytes, segment.trailer.generation if segment.trailer else 0)
+        trailer = seal_index(place.files, header, place.folder, facts, place.now_us())
         with place.files.opened(segment.segment_path, write=True) as fd:
             place.files.truncate(fd, size_bytes)
             place.files.fdatasync(fd)

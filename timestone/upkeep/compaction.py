@@ -34,6 +34,7 @@ from timestone.kernel.entries import ENTRY_BYTES, NO_TOPIC, Entries
 from timestone.record import FLAG_REMOVED, FLAG_RETAIN, FLAG_TOMBSTONE
 from timestone.segment import Segment
 from timestone.upkeep.host import UpkeptLog, UpkeptStore
+from timestone.upkeep.segment_check import NotProven
 from timestone.upkeep.segment_compaction import CompactedCopy
 from timestone.upkeep.sliced_pass import SlicedPass, Slices
 from timestone.writing.segment_swap import check_space
@@ -244,10 +245,7 @@ class LogCompaction:
                 if self._log.rewrites.is_current(current):
                     raise
                 return self._current(segment) is None
-            except (
-                CorruptRecord,
-                DamagedIndex,
-            ) as error:  # damage to the header page is repaired by the next open
+            except (CorruptRecord, DamagedIndex, NotProven) as error:  # the next open repairs a header page
                 _LOGGER.error("%s is not compacted: %s", current.segment_path, str(error))
         left[outdated[outdated < len(left)]] = True
         return False

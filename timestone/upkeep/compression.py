@@ -18,7 +18,8 @@ from timestone.errors import CorruptRecord
 from timestone.recovery.record_verifier import RawFile
 from timestone.segment import Segment
 from timestone.upkeep.host import UpkeptLog, UpkeptStore
-from timestone.upkeep.segment_compression import CompressedCopy, NotProven
+from timestone.upkeep.segment_check import NotProven
+from timestone.upkeep.segment_compression import CompressedCopy
 from timestone.upkeep.sliced_pass import SlicedPass, Slices
 from timestone.writing.segment_swap import check_space
 

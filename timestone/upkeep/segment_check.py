@@ -13,8 +13,9 @@ from timestone.compressed.frame_table import FRAME_BYTES_MAX
 from timestone.compressed.framed_bytes import FramedBytes, FramedFile, open_framed
 from timestone.disk.files import Files
 from timestone.format.index_check import damaged_parts
-from timestone.index import TRAILER_BYTES
+from timestone.index import TRAILER_BYTES, Trailer
 from timestone.kernel.entries import HEADER_BYTES
+from timestone.reading.segment_cache import SegmentCache
 from timestone.recovery.record_verifier import (
     NO_BYTES,
     NO_ENTRY,
@@ -25,6 +26,13 @@ from timestone.recovery.record_verifier import (
     UnprovenRange,
 )
 from timestone.segment import Segment
+from timestone.writing.segment_swap import SegmentSwap
+
+_REWRITTEN_SLICE_BYTES = 1 << 20
+
+
+class NotProven(Exception):
+    """New files of a segment failed verification, so it keeps its old ones."""
 
 
 class SegmentCheck:
@@ -117,3 +125,14 @@ class SegmentCheck:
         edges = np.flatnonzero(np.diff(offsets) > 1) + 1
         for run in np.split(offsets, edges):
             self.damaged.append(UnprovenRange(int(run[0]), int(run[-1]) + 1, REASONS[found]))
+
+
+def check_rewritten(files: Files, old: Segment, trailer: Trailer, new: SegmentSwap) -> Iterator[int]:
+    """Read the prepared files of a segment back, before they replace the old ones, and yield the bytes of each slice.
+    trailer: of the new index. Raises NotProven, OSError."""
+    folder, opened = old.segment_path.parent, SegmentCache(1)
+    copy = Segment(files, folder, old.base_offset, trailer.log_id, opened, trailer=trailer)
+    check = SegmentCheck(files, copy, index_path=new.new_index_path)
+    yield from check.slices(_REWRITTEN_SLICE_BYTES)
+    if check.damaged:
+        raise NotProven(f"offset {check.damaged[0].first}: {check.damaged[0].reason}")

@@ -8,19 +8,17 @@ The entry of a removed record stays in place, without topic and bytes and marked
 record is still its offset minus the base offset, for every reader, check and repair."""
 
 from collections.abc import Iterator
-from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from timestone.disk.files import Files
-from timestone.index import COMMITTED_POSITIONS, TRAILER_BYTES, Checkpoint, IndexHeader, Trailer
+from timestone.index import IndexHeader, Trailer
 from timestone.kernel.entries import HEADER_BYTES, NO_TOPIC, Entries
-from timestone.reading.segment_cache import SegmentCache
 from timestone.record import FLAG_REMOVED
 from timestone.segment import Run, Segment
-from timestone.writing.sealing import write_entries
+from timestone.upkeep.segment_check import check_rewritten
+from timestone.writing.sealing import SegmentFacts, write_index
 from timestone.writing.segment_swap import SegmentSwap
 
 _CHUNK_ENTRIES = 1 << 16
@@ -50,8 +48,8 @@ class CompactedCopy:
         self.replacement.discard()
 
     def slices(self) -> Iterator[int]:
-        """Do the work; yields the bytes of each slice. Raises CorruptRecord if a record of the segment or the copy
-        fails verification, DamagedIndex for a damaged header page, OSError."""
+        """Do the work; yields the bytes of each slice. Raises CorruptRecord or NotProven if a record of the
+        segment or the copy fails verification, DamagedIndex for a damaged header page, OSError."""
         ordinal, position = 0, 0
         while ordinal < self._segment.count:
             run = self._segment.read(ordinal, max_records=_CHUNK_ENTRIES, max_bytes=_SLICE_BYTES)
@@ -62,27 +60,16 @@ class CompactedCopy:
             yield len(run.data)
         self._segment_bytes = position
         self.trailer = self.replacement.prepare(self._write_index)
-        yield from self._check()
+        yield from check_rewritten(self._files, self._segment, self.trailer, self.replacement)
 
     def _write_index(self, fd: int) -> Trailer:
         old = self.trailer
         page = bytes(self._pair.index_map[:HEADER_BYTES])
         header = IndexHeader.decode(page, self._segment.index_path)
-        plain = write_entries(
-            self._files,
-            fd,
-            header,
-            self._entries(),
-            old.entry_count,
-            self._segment_bytes,
-            Checkpoint.latest(page, old.log_id, old.base_offset),
-            old.sealed_us,
+        facts = SegmentFacts(old.entry_count, self._segment_bytes, self.replacement.generation)
+        return write_index(
+            self._files, fd, header, self._entries(), facts, page, old.sealed_us, recovered=old.recovered
         )
-        if header.is_replicated:
-            self._files.write_all(fd, page[COMMITTED_POSITIONS[0] :], COMMITTED_POSITIONS[0])
-        trailer = replace(plain, generation=self.replacement.generation, recovered=old.recovered)
-        self._files.write_all(fd, trailer.encode(), trailer.file_bytes - TRAILER_BYTES)
-        return trailer
 
     def _entries(self) -> Iterator[Entries]:
         """Yield the entries of the copy in chunks."""
@@ -100,25 +87,6 @@ class CompactedCopy:
             self._segment.seal.close(entries, first)
             end = int(ends[-1])
             yield entries
-
-    def _check(self) -> Iterator[int]:
-        """Read the new files back and verify every record."""
-        copy = _Unborn(self._files, self._segment, self.trailer, self.replacement.new_index_path)
-        ordinal = 0
-        while ordinal < copy.count:
-            run = copy.read(ordinal, max_records=_CHUNK_ENTRIES, max_bytes=_SLICE_BYTES)
-            ordinal += len(run.entries)
-            yield len(run.data)
-        copy.release()
-
-
-class _Unborn(Segment):
-    """Segment whose index has not replaced the old one yet."""
-
-    def __init__(self, files: Files, old: Segment, trailer: Trailer, index_path: Path) -> None:
-        folder = old.segment_path.parent
-        super().__init__(files, folder, old.base_offset, trailer.log_id, SegmentCache(1), trailer=trailer)
-        self.index_path = index_path
 
 
 def _kept_bytes(run: Run, kept: Mask) -> bytes:

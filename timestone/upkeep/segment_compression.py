@@ -15,18 +15,12 @@ from timestone.compressed.zstd import FrameEncoder
 from timestone.disk.files import Files
 from timestone.index import TRAILER_BYTES, FrameLayout, Trailer
 from timestone.kernel.loops import crc32c
-from timestone.reading.segment_cache import SegmentCache
 from timestone.recovery.record_verifier import RawFile
 from timestone.segment import Segment
-from timestone.upkeep.segment_check import SegmentCheck
+from timestone.upkeep.segment_check import check_rewritten
 from timestone.writing.segment_swap import SegmentSwap
 
 _SLICE_FRAMES = 4
-_CHECK_BYTES = 1 << 20
-
-
-class NotProven(Exception):
-    """A record of the compressed copy failed verification, so the segment keeps its files."""
 
 
 class CompressedCopy:
@@ -77,7 +71,7 @@ class CompressedCopy:
             frames=layout,
         )
         self.replacement.prepare(self._write_index)
-        yield from self._check()
+        yield from check_rewritten(self._files, self._segment, self.trailer, self.replacement)
 
     def _tag(self, number: int, raw_bytes: int, frame: bytes) -> FrameTag:
         return FrameTag(
@@ -98,18 +92,3 @@ class CompressedCopy:
             self._files.copy_bytes(source, fd, 0, end)
         self._files.write_all(fd, self.trailer.encode(), end)
         return self.trailer
-
-    def _check(self) -> Iterator[int]:
-        copy = Segment(
-            self._files,
-            self._segment.segment_path.parent,
-            self.trailer.base_offset,
-            self.trailer.log_id,
-            SegmentCache(1),
-            trailer=self.trailer,
-        )
-        check = SegmentCheck(self._files, copy, index_path=self.replacement.new_index_path)
-        yield from check.slices(_CHECK_BYTES)
-        if check.damaged:
-            one = check.damaged[0]
-            raise NotProven(f"offset {one.first}: {one.reason}")

@@ -13,7 +13,7 @@ entry, and pages that a failed flush may have lost. A crash leaves a `.tmp` at m
 
 import errno
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +22,7 @@ from timestone.disk.files import Files
 from timestone.format import names
 from timestone.index import (
     COMMITTED_POSITIONS,
+    SLOT_BYTES,
     TRAILER_BYTES,
     Checkpoint,
     FrameLayout,
@@ -37,6 +38,20 @@ from timestone.record import FLAG_REMOVED
 _CHUNK_ENTRIES = 1 << 15
 """1 MiB: fits the caches, and is memory that is used again. Each chunk takes the interpreter from concurrent appends
 some twenty times, regardless of its size."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFacts:
+    """Facts of a segment file for its index. Recovery alone seals a rewritten one, when its trailer is damaged."""
+
+    count: int
+    """Number of its records, removed ones included."""
+    segment_bytes: int
+    """Size of the records as appended."""
+    generation: int = 0
+    stored_bytes: int | None = None
+    """Size of the file, if it is not that of the records."""
+    frames: FrameLayout | None = None
 
 
 def read_entries(files: Files, index_fd: int, count: int) -> Iterator[Entries]:
@@ -57,21 +72,13 @@ def seal_index(
     files: Files,
     header: IndexHeader,
     folder: Path,
-    *,
-    count: int,
-    segment_bytes: int,
-    last: Checkpoint | None,
+    facts: SegmentFacts,
     now_us: int,
-    generation: int = 0,
-    stored_bytes: int | None = None,
-    frames: FrameLayout | None = None,
+    *,
     recovered: bool = False,
 ) -> Trailer:
-    """Replace the growing index of a flushed segment by a sealed copy; durable on return.
-
-    last: the newest checkpoint of the growing index. generation, stored_bytes, frames: of the segment file; a growing
-    one is never rewritten, but recovery also seals a rewritten segment whose trailer is damaged. On OSError the growing
-    index is unchanged, and the call can be repeated."""
+    """Replace the growing index of a flushed segment by a sealed copy; durable on return. On OSError the growing index
+    is unchanged, and the call can be repeated."""
     path = names.index_path(folder, header.base_offset)
     temporary = names.with_suffix(path, names.TEMPORARY_SUFFIX)
     try:
@@ -79,20 +86,8 @@ def seal_index(
     except FileNotFoundError:
         pass
     with files.opened(path) as source, files.new_file(temporary) as target:
-        chunks = read_entries(files, source, count)
-        plain = write_entries(
-            files, target, header, chunks, count, segment_bytes, last, now_us, recovered=recovered
-        )
-        trailer = replace(
-            plain,
-            generation=generation,
-            stored_bytes=segment_bytes if stored_bytes is None else stored_bytes,
-            frames=frames,
-        )
-        files.write_all(target, trailer.encode(), trailer.file_bytes - TRAILER_BYTES)
-        if header.is_replicated:
-            slots = files.pread(source, HEADER_BYTES - COMMITTED_POSITIONS[0], COMMITTED_POSITIONS[0])
-            files.write_all(target, slots, COMMITTED_POSITIONS[0])
+        page, chunks = files.pread(source, HEADER_BYTES, 0), read_entries(files, source, facts.count)
+        trailer = write_index(files, target, header, chunks, facts, page, now_us, recovered=recovered)
     files.rename(temporary, path)
     files.sync_directory(folder)
     return trailer
@@ -111,7 +106,7 @@ def seal_in_place(
         contents.add(entries)
     if contents.count < count:
         raise OSError(errno.EIO, f"the index ends after {contents.count} of its {count} entries")
-    trailer, summary = contents.trailer(count, segment_bytes, now_us)
+    trailer, summary = contents.trailer(SegmentFacts(count, segment_bytes), now_us)
     # Room after the trailer, too: it must not be at the end of the file before it is durable.
     size, needed = files.size(index_fd), trailer.file_bytes + TRAILER_BYTES
     if size < needed:
@@ -123,35 +118,36 @@ def seal_in_place(
     return trailer
 
 
-def write_entries(
+def write_index(
     files: Files,
     target: int,
     header: IndexHeader,
     chunks: Iterable[Entries],
-    count: int,
-    segment_bytes: int,
-    last: Checkpoint | None,
+    facts: SegmentFacts,
+    page: bytes,
     now_us: int,
     *,
     recovered: bool = False,
 ) -> Trailer:
-    """Write all of a sealed index but its trailer, and return the trailer of a segment file that was never rewritten.
-    chunks: the `count` entries. last: the newest checkpoint so far. Raises OSError."""
-    ceiling = last.ceiling if last else header.base_offset + count
-    final = Checkpoint(
-        (last.sequence if last else 0) + 1, count, segment_bytes, max(ceiling, header.base_offset + count)
-    )
-    page = bytearray(header.encode().ljust(HEADER_BYTES, b"\0"))
-    slot = final.encode(header.log_id, header.base_offset)
-    page[final.position : final.position + len(slot)] = slot
-    files.write_all(target, page, 0)
+    """Write a sealed index to an empty file, and return its trailer. chunks: the entries. page: header page of the
+    index that it replaces, with the newest checkpoint so far, and in a replicated log with the committed offset.
+    recovered: some entries may be damaged. Raises OSError."""
+    last = Checkpoint.latest(page, header.log_id, header.base_offset)
+    end_offset = header.base_offset + facts.count
+    ceiling = max(last.ceiling if last else 0, end_offset)
+    final = Checkpoint((last.sequence if last else 0) + 1, facts.count, facts.segment_bytes, ceiling)
+    fresh = bytearray(header.encode().ljust(HEADER_BYTES, b"\0"))
+    fresh[final.position : final.position + SLOT_BYTES] = final.encode(header.log_id, header.base_offset)
+    if header.is_replicated:
+        fresh[COMMITTED_POSITIONS[0] :] = page[COMMITTED_POSITIONS[0] :]
+    files.write_all(target, fresh, 0)
 
     contents = _Contents(header, recovered=recovered)
     for entries in map(np.ascontiguousarray, chunks):
         files.write_all(target, entries.view(np.uint8).data, entry_position(contents.count))
         contents.add(entries)
-    trailer, summary = contents.trailer(count, segment_bytes, now_us)
-    files.write_all(target, summary, entry_position(count))
+    trailer, summary = contents.trailer(facts, now_us)
+    files.write_all(target, summary + trailer.encode(), entry_position(facts.count))
     return trailer
 
 
@@ -180,16 +176,15 @@ class _Contents:
             self._topics.add((good[~gone] if gone.any() else good)["topic"], self.count)
         self.count += len(entries)
 
-    def trailer(self, count: int, segment_bytes: int, now_us: int) -> tuple[Trailer, bytes]:
-        """Return the trailer, for a segment file of `count` records that was never rewritten, and the topic summary
-        before it."""
+    def trailer(self, facts: SegmentFacts, now_us: int) -> tuple[Trailer, bytes]:
+        """Return the trailer, and the topic summary before it."""
         rows = self._topics.summary()
         summary = rows.tobytes()
         trailer = Trailer(
             log_id=self._header.log_id,
             base_offset=self._header.base_offset,
-            entry_count=count,
-            segment_bytes=segment_bytes,
+            entry_count=facts.count,
+            segment_bytes=facts.segment_bytes,
             first_timestamp_us=self._first_us,
             last_timestamp_us=self._last_us,
             sealed_us=now_us,
@@ -197,7 +192,9 @@ class _Contents:
             summary_crc=crc32c(summary),
             entries_crc=self._crc,
             headed_count=self._headed,
-            stored_bytes=segment_bytes,
+            stored_bytes=facts.segment_bytes if facts.stored_bytes is None else facts.stored_bytes,
+            generation=facts.generation,
+            frames=facts.frames,
             removed_count=self._removed,
             recovered=self._recovered,
         )

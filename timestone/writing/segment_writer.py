@@ -19,7 +19,7 @@ from timestone.kernel import loops
 from timestone.kernel.entries import ENTRY, ENTRY_BYTES, HEADER_BYTES, entry_position
 from timestone.kernel.entry_checksum import EntrySeal
 from timestone.reading.stored_bytes import StoredBytes
-from timestone.writing.sealing import seal_in_place, seal_index
+from timestone.writing.sealing import SegmentFacts, seal_in_place, seal_index
 from timestone.writing.write_batch import WriteBatch
 
 _RESERVE_FIRST_BYTES = 64 * 1024
@@ -314,15 +314,8 @@ class SegmentWriter(loops.PreparedSegment):
             self.flush(self.count)
         if self._is_cut:
             # After its last entry come those that another segment has now. They stay until the segment is put aside.
-            return seal_index(
-                self._files,
-                self.header,
-                self._folder,
-                count=self.count,
-                segment_bytes=self.size_bytes,
-                last=self.checkpoint,
-                now_us=now_us,
-            )
+            facts = SegmentFacts(self.count, self.size_bytes)
+            return seal_index(self._files, self.header, self._folder, facts, now_us)
         self._next_checkpoint(self.count, self.size_bytes, max(self.checkpoint.ceiling, self.end_offset))
         return seal_in_place(
             self._files,

@@ -12,7 +12,8 @@ from tests.support.faulty_files import FaultyFiles
 from timestone.compressed.frame_table import FRAME_BYTES
 from timestone.compressed.zstd import FrameEncoder
 from timestone.store import Store
-from timestone.upkeep.segment_compression import CompressedCopy, NotProven
+from timestone.upkeep.segment_check import NotProven
+from timestone.upkeep.segment_compression import CompressedCopy
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from timestone.kernel.entries import HEADER_BYTES, NO_TOPIC, entry_position
 from timestone.kernel.entry_checksum import EntrySeal
 from timestone.recovery.segment_report import State
 from timestone.recovery.segment_scan import examine
-from timestone.writing.sealing import read_entries, seal_in_place, seal_index
+from timestone.writing.sealing import SegmentFacts, read_entries, seal_in_place, seal_index
 from timestone.writing.segment_writer import SegmentWriter
 from timestone.writing.write_batch import WriteBatch
 
@@ -39,9 +39,7 @@ def writer(quick_directory: Path) -> Iterator[SegmentWriter]:
 
 
 def seal(writer: SegmentWriter, folder: Path, files: Files | None = None, count: int = 4) -> Trailer:
-    return seal_index(
-        files or Files(), HEADER, folder, count=count, segment_bytes=9, last=writer.checkpoint, now_us=50
-    )
+    return seal_index(files or Files(), HEADER, folder, SegmentFacts(count, 9), 50)
 
 
 @contextmanager
@@ -225,9 +223,7 @@ def test_damaged_entries_keep_their_ordinal_and_are_not_in_the_summary(
     raw = bytearray(writer.index_path.read_bytes())
     raw[entry_position(2) + 16] ^= 255  # the topic of the third record
     writer.index_path.write_bytes(raw)
-    trailer = seal_index(
-        Files(), HEADER, quick_directory, count=4, segment_bytes=9, last=None, now_us=50, recovered=True
-    )
+    trailer = seal_index(Files(), HEADER, quick_directory, SegmentFacts(4, 9), 50, recovered=True)
     assert trailer.recovered
     sealed = names.index_path(quick_directory, BASE).read_bytes()
     assert sealed[HEADER_BYTES : entry_position(4)] == bytes(raw[HEADER_BYTES : entry_position(4)])
