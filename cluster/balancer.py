@@ -30,7 +30,7 @@ class Member:
     is_leaving: bool = False
     """Whether it shall hold nothing."""
     is_draining: bool = False
-    """Whether it shall lead nothing, because it will be stopped."""
+    """Whether it shall lead and copy nothing, because it will be stopped or its disk is full."""
 
     @property
     def is_ready(self) -> bool:

@@ -39,6 +39,8 @@ class NodeStatus(NamedTuple):
     weight: int = 1
     levels: tuple[int, int] = (1, 1)
     """Lowest and highest level of the protocol that it speaks."""
+    is_full: bool = False
+    """Whether its disk has too little free space for it to lead."""
 
 
 class ShardStatus(NamedTuple):
@@ -202,5 +204,5 @@ async def cluster_status(etcd: Coordinator, keys: ClusterKeys) -> ClusterStatus:
 def _node_status(pairs: Mapping[str, KeyValue], keys: ClusterKeys, node: str, run: int) -> NodeStatus:
     value = NodeValue.decode(pairs[keys.node(node) if run else keys.member(node)].value)
     states = keys.draining(node) in pairs, keys.leaving(node) in pairs
-    levels = value.lowest_level, value.highest_level
-    return NodeStatus(node, value.name, value.peer, run, *states, value.zone, value.weight, levels)
+    levels, is_full = (value.lowest_level, value.highest_level), keys.full(node) in pairs
+    return NodeStatus(node, value.name, value.peer, run, *states, value.zone, value.weight, levels, is_full)

@@ -243,7 +243,12 @@ def _print_status(console: "Console", found: "ClusterStatus") -> None:
     for heading in ("weight", "shards", "leads"):
         nodes.add_column(heading, justify="right")
     for one in (*found.nodes, *found.away):
-        states = [("; draining", one.is_draining), ("; leaving", one.is_leaving), ("; gone", not one.run)]
+        states = [
+            ("; draining", one.is_draining),
+            ("; leaving", one.is_leaving),
+            ("; full", one.is_full),
+            ("; gone", not one.run),
+        ]
         words = one.address + "".join(word for word, holds in states if holds)
         count = sum(one.id in (*shard.replicas, *shard.adding) for shard in found.shards)
         leads = sum(one.id == shard.leader for shard in found.shards)

@@ -77,6 +77,10 @@ class ClusterKeys:
         """Return the key that is there while a node is to lead nothing."""
         return f"{self.prefix}draining/{node}"
 
+    def full(self, node: str) -> str:
+        """Return the key that is there while a node that runs has too little free space to lead."""
+        return f"{self.prefix}full/{node}"
+
     def log(self, name: str) -> str:
         """Return the key of a log."""
         return f"{self.prefix}logs/{name}"

@@ -52,6 +52,9 @@ _HAND_OVER_S = 5.0
 _DAMAGE_S = 5.0
 """How often to ask what the scrubber has found."""
 _DISCARD_S = 1.0
+_SPACE_S = 1.0
+_NO_ROOM, _ROOM = 1.25, 1.5
+"""A node leads nothing below so much of `min_free_bytes`, until it has so much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +157,7 @@ class Node:
         self._start(self._placement.run(self._cluster_now))
         self._start(self._watch_damage(held))
         self._start(self._discard(held))
+        self._start(self._watch_space(registration))
 
     async def _found_cluster(self) -> ClusterValue:
         ends_s = now_s() + _ETCD_S
@@ -211,9 +215,9 @@ class Node:
     async def _tick(self) -> None:
         while True:
             runs, wanted = self._registry.runs, wanted_leaders(self._registry)
-            draining = self._registry.below("draining") | self._registry.below("leaving")
+            avoided = [node for why in ("draining", "leaving", "full") for node in self._registry.below(why)]
             for number, shard in list(self.shards.items()):
-                shard.tick(runs, draining)
+                shard.tick(runs, avoided)
                 node = wanted.get(number)
                 if node == after(shard.replica.generation):
                     shard.resign()
@@ -234,6 +238,24 @@ class Node:
                 continue
             for shard in list(held.shards.values()):
                 shard.damaged(found)
+
+    async def _watch_space(self, registration: Registration) -> None:
+        """Tell others when the disk is about to be full, so that one with space leads; appends are refused later."""
+        told_for = 0
+        while True:
+            await asyncio.sleep(_SPACE_S)
+            least_bytes = self._store.config.min_free_bytes * (_ROOM if told_for else _NO_ROOM)
+            with suppress(OSError, EtcdUnavailable):
+                free_bytes = self._store.files.free_bytes(self._store.path)
+                if free_bytes < least_bytes and told_for != registration.lease != 0:
+                    _LOGGER.warning("%d bytes are free: others lead until there are more", free_bytes)
+                    lease = registration.lease
+                    await self._etcd.put(self._keys.full(self.id), b"", lease=lease)
+                    told_for = lease
+                elif free_bytes >= least_bytes and told_for:
+                    _LOGGER.info("%d bytes are free: this node may lead again", free_bytes)
+                    await self._etcd.delete(self._keys.full(self.id))
+                    told_for = 0
 
     async def _discard(self, held: HeldShards) -> None:
         """Delete replicas that have been moved away."""

@@ -121,7 +121,8 @@ class Placement:
     def _members(self, holding: set[str]) -> dict[str, Member]:
         """Return the nodes that are registered, were so, or hold something."""
         registered, past = self._registry.below("nodes"), self._registry.below("members")
-        leaving, draining = self._registry.below("leaving"), self._registry.below("draining")
+        leaving = self._registry.below("leaving")
+        draining = self._registry.below("draining") | self._registry.below("full")
         now, found = now_s(), {}
         for node in {*registered, *past, *holding}:
             pair = registered.get(node, past.get(node))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli import processes
-from tests.cluster.node.test_node import KEYS, LOG, NEVER_S, Harness, cluster
+from tests.cluster.log_cluster import KEYS, LOG, NEVER_S, LogCluster, log_cluster
 from tests.cluster.node_processes import NodeProcess, held
 from timestone_cluster.moving import replace_node
 from timestone_cluster.node.client import ClusterClient
@@ -40,14 +40,14 @@ def test_shard_leads_again_by_command_when_its_in_sync_replicas_or_its_record_ar
     tmp_path: Path,
 ) -> None:
     async def run() -> None:
-        async with cluster(tmp_path) as harness:
+        async with log_cluster(tmp_path) as harness:
             await lose_the_in_sync_replicas(harness, tmp_path)
             await lose_the_record(harness)
 
     asyncio.run(run())
 
 
-async def command(harness: Harness, *words: str, expect: int = 0) -> str:
+async def command(harness: LogCluster, *words: str, expect: int = 0) -> str:
     """Run `timestone cluster` on the cluster of a harness, and return what it prints."""
     name, *more = words
     url = f"etcd://127.0.0.1:{harness.server.port}/{KEYS.name}"
@@ -56,7 +56,7 @@ async def command(harness: Harness, *words: str, expect: int = 0) -> str:
     return done.stdout + done.stderr
 
 
-async def append(harness: Harness, payload: bytes) -> int:
+async def append(harness: LogCluster, payload: bytes) -> int:
     client = ClusterClient(harness.etcd, KEYS)
     try:
         return await client.append_again(LOG, [payload], timeout_s=NEVER_S)
@@ -64,7 +64,7 @@ async def append(harness: Harness, payload: bytes) -> int:
         await client.close()
 
 
-async def lose_the_in_sync_replicas(harness: Harness, folder: Path) -> None:
+async def lose_the_in_sync_replicas(harness: LogCluster, folder: Path) -> None:
     """The third node lacks the second record, and leads after the two that have it are lost."""
     await harness.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
     assert "it has a leader" in await command(harness, "recover", "--shard", "0", expect=64)
@@ -99,7 +99,7 @@ async def lose_the_in_sync_replicas(harness: Harness, folder: Path) -> None:
     assert "began by command" in await command(harness, "status")
 
 
-async def lose_the_record(harness: Harness) -> None:
+async def lose_the_record(harness: LogCluster) -> None:
     """The record in etcd is removed, then an old one is there; both are made again from what the nodes have."""
     assert "nothing to repair" in await command(harness, "repair-metadata")
     key = KEYS.shard(0)

@@ -22,6 +22,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,19 @@ import mfusepy  # type: ignore[import-untyped, unused-ignore]
 SECTOR_BYTES = 512
 CUT = "user.power.cut"
 """Setting this attribute of the mount point, to a seed or to nothing, cuts the power."""
+FAULT = "user.disk.fault"
+"""Setting this one to a `Fault` breaks the disk, until it is set to `Fault.NONE`."""
 _ROOT = Path(__file__).resolve().parents[2]
+
+
+class Fault(StrEnum):
+    """What is wrong with a disk."""
+
+    NONE = "none"
+    FULL = "full"
+    """Nothing can be written, and no space is free."""
+    FLUSHES = "flushes"
+    """A flush fails with EIO, and the data is still not on the disk."""
 
 
 class UnflushedFile:
@@ -196,6 +209,7 @@ class ForgetfulDisk(mfusepy.Operations):  # type: ignore[misc, unused-ignore]
         self._unflushed: dict[int, UnflushedFile] = {}
         """By inode."""
         self._names = UnflushedNames(platters)
+        self._fault = Fault.NONE
 
     def getattr(self, path: str, fh: int | None = None) -> dict[str, Any]:
         found = os.lstat(self._on_disk(path))
@@ -219,8 +233,9 @@ class ForgetfulDisk(mfusepy.Operations):  # type: ignore[misc, unused-ignore]
 
     def statfs(self, path: str) -> dict[str, int]:
         found = os.statvfs(self._platters)
+        is_full = self._fault is Fault.FULL
         return {
-            name: getattr(found, name)
+            name: 0 if is_full and name in ("f_bfree", "f_bavail") else getattr(found, name)
             for name in (
                 "f_bsize",
                 "f_frsize",
@@ -248,6 +263,8 @@ class ForgetfulDisk(mfusepy.Operations):  # type: ignore[misc, unused-ignore]
         return bytes(self._file(path).content[offset : offset + size])
 
     def write(self, path: str, data: bytes, offset: int, fh: int) -> int:
+        if self._fault is Fault.FULL:
+            raise mfusepy.FuseOSError(errno.ENOSPC)
         self._file(path).write(data, offset)
         return len(data)
 
@@ -256,6 +273,8 @@ class ForgetfulDisk(mfusepy.Operations):  # type: ignore[misc, unused-ignore]
         return 0
 
     def fsync(self, path: str, datasync: int, fh: int) -> int:
+        if self._fault is Fault.FLUSHES:
+            raise mfusepy.FuseOSError(errno.EIO)
         self._file(path).flush(self._on_disk(path))
         return 0
 
@@ -295,6 +314,9 @@ class ForgetfulDisk(mfusepy.Operations):  # type: ignore[misc, unused-ignore]
         return 0
 
     def setxattr(self, path: str, name: str, value: bytes, options: int, position: int = 0) -> int:
+        if (path, name) == ("/", FAULT):
+            self._fault = Fault(value.decode())
+            return 0
         if (path, name) != ("/", CUT):
             raise mfusepy.FuseOSError(errno.ENOTSUP)
         rng = random.Random(int(value)) if value else None
@@ -331,6 +353,11 @@ def mounted(platters: Path, place: Path) -> Iterator[None]:
         disk.kill()
         disk.wait()
         subprocess.run(["umount", "--lazy", str(place)], check=False)
+
+
+def set_fault(place: Path, fault: Fault) -> None:
+    """Break the disk at `place`, or mend it."""
+    os.setxattr(place, FAULT, fault.encode())
 
 
 def cut_power(place: Path, seed: int | None) -> None:

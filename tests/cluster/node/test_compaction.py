@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import timestone
-from tests.cluster.node.test_node import KEYS, LOG, NEVER_S, cluster
+from tests.cluster.log_cluster import KEYS, LOG, NEVER_S, log_cluster
 from tests.cluster.node_processes import NodeProcess
 from timestone_cluster.node.client import ClusterClient
 from timestone_cluster.operations import configure_log
@@ -29,7 +29,7 @@ def latest(node: NodeProcess) -> dict[str, bytes]:
 
 def test_deleted_keys_stay_deleted_on_all_replicas_when_one_was_away_over_tombstones(tmp_path: Path) -> None:
     async def run() -> None:
-        async with cluster(tmp_path) as harness:
+        async with log_cluster(tmp_path) as harness:
             await harness.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
             await configure_log(harness.etcd, KEYS, LOG, SETTINGS)
             client = ClusterClient(harness.etcd, KEYS)

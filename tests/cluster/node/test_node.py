@@ -5,20 +5,15 @@ import os
 import random
 import shutil
 import signal
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.cluster.etcd_server import EtcdServer, etcd_server, eventually
+from tests.cluster.etcd_server import etcd_server, eventually
+from tests.cluster.log_cluster import KEYS, LOG, NEVER_S, log_cluster
 from tests.cluster.node_processes import (
-    NAME,
-    HeldRecord,
     NodeProcess,
-    held,
     held_by_offset,
-    running,
     wait_until_exits,
 )
 from tests.support.seeds import run_seed, told_on_failure
@@ -26,14 +21,12 @@ from tests.support.workload import crash_config
 from timestone.errors import NotLeader
 from timestone.replication.replicated_log import ReplicatedLog
 from timestone.store import Store
-from timestone_cluster.errors import AppendUnknown, ClusterError
+from timestone_cluster.errors import AppendUnknown
 from timestone_cluster.etcd.client import EtcdClient
-from timestone_cluster.etcd.keys import ClusterKeys
 from timestone_cluster.moving import drain_node, replace_node, undrain_node
 from timestone_cluster.node import node as node_module
 from timestone_cluster.node.client import ClusterClient
 from timestone_cluster.operations import (
-    ShardStatus,
     cluster_status,
     configure_cluster,
     configure_log,
@@ -43,119 +36,7 @@ from timestone_cluster.operations import (
 
 pytestmark = pytest.mark.slow
 
-KEYS = ClusterKeys(NAME)
-LOG = "telemetry"
 SECONDS = float(os.environ.get("TIMESTONE_CLUSTER_SECONDS", "15"))
-NEVER_S = 60.0
-PAUSE_S = 0.005
-"""Between the appends of a client, so that a long run leaves the machine to others."""
-
-
-class Harness:
-    """A cluster, clients that append to it, and what was acknowledged."""
-
-    def __init__(self, etcd: EtcdServer, client: EtcdClient, nodes: list[NodeProcess]) -> None:
-        self.server, self.etcd, self.nodes = etcd, client, nodes
-        self.acknowledged: dict[bytes, int] = {}
-        self.unknown: set[bytes] = set()
-        self.longest_s = 0.0
-
-    async def shard(self) -> ShardStatus:
-        return (await cluster_status(self.etcd, KEYS)).shards[0]
-
-    async def until(self, is_so: Callable[[ShardStatus], bool]) -> ShardStatus:
-        """Wait for a state of the shard."""
-        async with asyncio.timeout(NEVER_S):
-            while True:
-                try:
-                    found = await self.shard()
-                    if is_so(found):
-                        return found
-                except ClusterError:
-                    pass
-                await asyncio.sleep(0.05)
-
-    async def leader(self) -> NodeProcess:
-        found = await self.until(lambda shard: shard.is_led)
-        return next(node for node in self.nodes if node.node_id() == found.leader)
-
-    async def until_registered(self, *names: str) -> None:
-        """Wait until nodes are registered."""
-        async with asyncio.timeout(NEVER_S):
-            while not set(names) <= {node.name for node in (await cluster_status(self.etcd, KEYS)).nodes}:
-                await asyncio.sleep(0.05)
-
-    def counts(self, faults: dict[str, int]) -> str:
-        """Return what has happened so far, as a line."""
-        return (
-            f"{sum(faults.values())} faults {faults}, {len(self.acknowledged)} acknowledged, "
-            f"{len(self.unknown)} unknown, longest pause {self.longest_s:.1f} s"
-        )
-
-    async def write(self, name: str, ended: asyncio.Event) -> None:
-        """Append records one after another, each once, and note what is known of it."""
-        client, number, last_s = ClusterClient(self.etcd, KEYS), 0, asyncio.get_running_loop().time()
-        while not ended.is_set():
-            payload = f"{name} {number}".encode()
-            try:
-                async with asyncio.timeout(8):
-                    self.acknowledged[payload] = await client.append(
-                        LOG, [payload], topics=[f"{name}/{number % 50}"]
-                    )
-                now_s = asyncio.get_running_loop().time()
-                self.longest_s, last_s = max(self.longest_s, now_s - last_s), now_s
-            except (AppendUnknown, TimeoutError):
-                self.unknown.add(payload)
-            except (ClusterError, NotLeader, OSError):
-                await asyncio.sleep(0.05)
-            number += 1
-            await asyncio.sleep(PAUSE_S)
-        await client.close()
-
-    async def check(self) -> list[HeldRecord]:
-        """Stop all nodes, and require that each acknowledged record is once in the files of all, where it was
-        acknowledged, and that all have the same ones."""
-        await self.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
-        client = ClusterClient(self.etcd, KEYS)
-        last = await client.append_again(LOG, [b"the last one"])
-        await client.close()
-        async with asyncio.timeout(NEVER_S):
-            while any(len(held(node.folder / f"{LOG}-0")) <= last for node in self.nodes):
-                await asyncio.sleep(0.1)
-        for node in self.nodes:
-            node.stop()
-        one, *others = [held(node.folder / f"{LOG}-0") for node in self.nodes]
-        for other in others:
-            assert [found for found in one if found.payload != b"the last one"] == [
-                found for found in other if found.payload != b"the last one"
-            ]
-        payloads = [found.payload for found in one]
-        places = {payload: offset for offset, payload in enumerate(payloads)}
-        assert len(places) == len(payloads) or set(payloads[last:]) == {b"the last one"}
-        wrong = {
-            payload: offset for payload, offset in self.acknowledged.items() if places.get(payload) != offset
-        }
-        assert not wrong, f"{len(wrong)} of {len(self.acknowledged)} acknowledged: {list(wrong.items())[:5]}"
-        assert set(payloads) <= {*self.acknowledged, *self.unknown, b"the last one"}
-        by_writer: dict[bytes, int] = {}
-        for payload in payloads[:last]:
-            name, number = payload.split()
-            assert int(number) > by_writer.get(name, -1), f"{payload!r} stands behind a later one"
-            by_writer[name] = int(number)
-        times = [found.timestamp_us for found in one]
-        assert times == sorted(times)
-        return one
-
-
-@asynccontextmanager
-async def cluster(folder: Path, *, has_etcd: bool = True) -> AsyncIterator[Harness]:
-    with etcd_server(folder / "etcd") as server:
-        async with EtcdClient([server.url]) as etcd:
-            await make_cluster(etcd, KEYS, shards=1, replicas=3)
-            await make_log(etcd, KEYS, LOG)
-            nodes = [NodeProcess(server, folder / name, name) for name in "abc"]
-            with running(nodes):
-                yield Harness(server, etcd, nodes)
 
 
 def test_nothing_acknowledged_is_lost_when_leaders_are_killed_and_nodes_are_suspended(tmp_path: Path) -> None:
@@ -165,7 +46,7 @@ def test_nothing_acknowledged_is_lost_when_leaders_are_killed_and_nodes_are_susp
 
 
 async def _break_nodes(rng: random.Random, folder: Path) -> None:
-    async with cluster(folder) as harness:
+    async with log_cluster(folder) as harness:
         await harness.until(lambda shard: shard.is_led)
         ended = asyncio.Event()
         writers = [asyncio.create_task(harness.write(f"w{number}", ended)) for number in range(3)]
@@ -214,7 +95,7 @@ async def _break_nodes(rng: random.Random, folder: Path) -> None:
 
 def test_appends_continue_while_etcd_is_away_and_a_node_is_elected_when_it_is_back(tmp_path: Path) -> None:
     async def run() -> None:
-        async with cluster(tmp_path) as harness:
+        async with log_cluster(tmp_path) as harness:
             await harness.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
             client = ClusterClient(harness.etcd, KEYS)
             harness.acknowledged[b"w0 0"] = await client.append_again(LOG, [b"w0 0"])
@@ -248,7 +129,7 @@ def test_follower_that_is_too_slow_leaves_the_in_sync_set_and_a_suspended_leader
     tmp_path: Path,
 ) -> None:
     async def run() -> None:
-        async with cluster(tmp_path) as harness:
+        async with log_cluster(tmp_path) as harness:
             await harness.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
             client = ClusterClient(harness.etcd, KEYS)
             leader = await harness.leader()
@@ -277,7 +158,7 @@ def test_drained_node_leads_nothing_and_a_replica_that_retention_has_passed_begi
     tmp_path: Path,
 ) -> None:
     async def run() -> None:
-        async with cluster(tmp_path) as harness:
+        async with log_cluster(tmp_path) as harness:
             await harness.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
             ended = asyncio.Event()
             writer = asyncio.create_task(harness.write("w0", ended))
@@ -340,7 +221,7 @@ def first_offset(node: NodeProcess) -> int:
 
 def test_node_takes_the_place_of_one_that_is_lost_and_of_one_that_leads(tmp_path: Path) -> None:
     async def run() -> None:
-        async with cluster(tmp_path) as harness:
+        async with log_cluster(tmp_path) as harness:
             await harness.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
             await configure_cluster(harness.etcd, KEYS, {"balance": False})
             ended = asyncio.Event()

@@ -8,7 +8,7 @@ import pytest
 
 import timestone
 from tests.cluster.etcd_server import etcd_server
-from tests.cluster.node.test_node import KEYS, LOG, NEVER_S, Harness
+from tests.cluster.log_cluster import KEYS, LOG, NEVER_S, LogCluster
 from tests.cluster.node_processes import NodeProcess, running
 from tests.support.s3_server import S3Server
 from tests.tiering.conftest import s3, s3_environment  # noqa: F401, a fixture
@@ -60,9 +60,9 @@ def test_history_is_whole_in_the_bucket_and_on_each_node_when_leaders_are_killed
                 await make_log(etcd, KEYS, LOG, SETTINGS)
                 nodes = [NodeProcess(server, tmp_path / name, name, "--tier", url) for name in "abc"]
                 with running(nodes):
-                    await check(Harness(server, etcd, nodes))
+                    await check(LogCluster(server, etcd, nodes))
 
-    async def check(harness: Harness) -> None:
+    async def check(harness: LogCluster) -> None:
         await harness.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
         ended = asyncio.Event()
         writers = [asyncio.create_task(harness.write(f"w{number}", ended)) for number in range(3)]

@@ -1,0 +1,131 @@
+"""A cluster of three nodes and clients that append to it, checked by what the files of the nodes hold."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from tests.cluster.etcd_server import EtcdServer, etcd_server
+from tests.cluster.node_processes import NAME, HeldRecord, NodeProcess, held, running
+from timestone.errors import NotLeader
+from timestone_cluster.errors import AppendUnknown, ClusterError
+from timestone_cluster.etcd.client import EtcdClient
+from timestone_cluster.etcd.keys import ClusterKeys
+from timestone_cluster.node.client import ClusterClient
+from timestone_cluster.operations import ShardStatus, cluster_status, make_cluster, make_log
+
+KEYS = ClusterKeys(NAME)
+LOG = "telemetry"
+NEVER_S = 60.0
+PAUSE_S = 0.005
+"""Between the appends of a client, so that a long run leaves the machine to others."""
+
+
+class LogCluster:
+    """A cluster, clients that append to it, and what was acknowledged."""
+
+    def __init__(self, etcd: EtcdServer, client: EtcdClient, nodes: list[NodeProcess]) -> None:
+        self.server, self.etcd, self.nodes = etcd, client, nodes
+        self.acknowledged: dict[bytes, int] = {}
+        self.unknown: set[bytes] = set()
+        self.longest_s = 0.0
+
+    async def shard(self) -> ShardStatus:
+        return (await cluster_status(self.etcd, KEYS)).shards[0]
+
+    async def until(self, is_so: Callable[[ShardStatus], bool]) -> ShardStatus:
+        """Wait for a state of the shard."""
+        async with asyncio.timeout(NEVER_S):
+            while True:
+                try:
+                    found = await self.shard()
+                    if is_so(found):
+                        return found
+                except ClusterError:
+                    pass
+                await asyncio.sleep(0.05)
+
+    async def leader(self) -> NodeProcess:
+        found = await self.until(lambda shard: shard.is_led)
+        return next(node for node in self.nodes if node.node_id() == found.leader)
+
+    async def until_registered(self, *names: str) -> None:
+        """Wait until nodes are registered."""
+        async with asyncio.timeout(NEVER_S):
+            while not set(names) <= {node.name for node in (await cluster_status(self.etcd, KEYS)).nodes}:
+                await asyncio.sleep(0.05)
+
+    def counts(self, faults: dict[str, int]) -> str:
+        """Return what has happened so far, as a line."""
+        return (
+            f"{sum(faults.values())} faults {faults}, {len(self.acknowledged)} acknowledged, "
+            f"{len(self.unknown)} unknown, longest pause {self.longest_s:.1f} s"
+        )
+
+    async def write(self, name: str, ended: asyncio.Event) -> None:
+        """Append records one after another, each once, and note what is known of it."""
+        client, number, last_s = ClusterClient(self.etcd, KEYS), 0, asyncio.get_running_loop().time()
+        while not ended.is_set():
+            payload = f"{name} {number}".encode()
+            try:
+                async with asyncio.timeout(8):
+                    self.acknowledged[payload] = await client.append(
+                        LOG, [payload], topics=[f"{name}/{number % 50}"]
+                    )
+                now_s = asyncio.get_running_loop().time()
+                self.longest_s, last_s = max(self.longest_s, now_s - last_s), now_s
+            except (AppendUnknown, TimeoutError):
+                self.unknown.add(payload)
+            except (ClusterError, NotLeader, OSError):
+                await asyncio.sleep(0.05)
+            number += 1
+            await asyncio.sleep(PAUSE_S)
+        await client.close()
+
+    async def check(self) -> list[HeldRecord]:
+        """Stop all nodes, and require that each acknowledged record is once in the files of all, where it was
+        acknowledged, and that all have the same ones."""
+        await self.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
+        client = ClusterClient(self.etcd, KEYS)
+        last = await client.append_again(LOG, [b"the last one"])
+        await client.close()
+        async with asyncio.timeout(NEVER_S):
+            while any(len(held(node.folder / f"{LOG}-0")) <= last for node in self.nodes):
+                await asyncio.sleep(0.1)
+        for node in self.nodes:
+            node.stop()
+        one, *others = [held(node.folder / f"{LOG}-0") for node in self.nodes]
+        for other in others:
+            assert [found for found in one if found.payload != b"the last one"] == [
+                found for found in other if found.payload != b"the last one"
+            ]
+        payloads = [found.payload for found in one]
+        places = {payload: offset for offset, payload in enumerate(payloads)}
+        assert len(places) == len(payloads) or set(payloads[last:]) == {b"the last one"}
+        wrong = {
+            payload: offset for payload, offset in self.acknowledged.items() if places.get(payload) != offset
+        }
+        assert not wrong, f"{len(wrong)} of {len(self.acknowledged)} acknowledged: {list(wrong.items())[:5]}"
+        assert set(payloads) <= {*self.acknowledged, *self.unknown, b"the last one"}
+        by_writer: dict[bytes, int] = {}
+        for payload in payloads[:last]:
+            name, number = payload.split()
+            assert int(number) > by_writer.get(name, -1), f"{payload!r} stands behind a later one"
+            by_writer[name] = int(number)
+        times = [found.timestamp_us for found in one]
+        assert times == sorted(times)
+        return one
+
+
+@asynccontextmanager
+async def log_cluster(
+    folder: Path, place: Callable[[str], Path] = lambda name: Path(name)
+) -> AsyncIterator[LogCluster]:
+    """Run etcd and three nodes for a while. place: returns where in the folder the data of a node is, by its name."""
+    with etcd_server(folder / "etcd") as server:
+        async with EtcdClient([server.url]) as etcd:
+            await make_cluster(etcd, KEYS, shards=1, replicas=3)
+            await make_log(etcd, KEYS, LOG)
+            nodes = [NodeProcess(server, folder / place(name), name) for name in "abc"]
+            with running(nodes):
+                yield LogCluster(server, etcd, nodes)

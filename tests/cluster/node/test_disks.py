@@ -1,0 +1,134 @@
+"""Nodes on disks that fill up, fail to flush, or lose what was not flushed: three processes, each on a file system in
+memory, with clients that append."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import ExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.log_cluster import LogCluster, log_cluster
+from tests.cluster.node_processes import NodeProcess, wait_until_exits
+from tests.support.seeds import rounds, run_seed, told_on_failure
+
+try:
+    from tests.support import forgetful_disk
+    from tests.support.forgetful_disk import Fault
+except (ImportError, OSError) as error:
+    pytest.skip(f"no file system in Python here: {error}", allow_module_level=True)
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(forgetful_disk.reason_to_skip()), reason=forgetful_disk.reason_to_skip()),
+]
+
+ROUNDS = rounds(2, "TIMESTONE_CRASH_ROUNDS")
+
+
+class Disks:
+    """The disks of three nodes."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._mounts = {name: ExitStack() for name in "abc"}
+
+    def place(self, name: str) -> Path:
+        """Return where the disk of a node is mounted."""
+        return self._folder / name
+
+    def mount(self, *names: str) -> None:
+        """Mount disks, with what is on their platters."""
+        for name in names:
+            platters = self._folder / f"{name}.platters"
+            for path in (platters, self.place(name)):
+                path.mkdir(exist_ok=True)
+            self._mounts[name].enter_context(forgetful_disk.mounted(platters, self.place(name)))
+
+    def unmount(self, *names: str) -> None:
+        """End disks, as a kill of them would."""
+        for name in names:
+            self._mounts[name].close()
+
+
+@asynccontextmanager
+async def appending(folder: Path) -> AsyncIterator[tuple[LogCluster, Disks]]:
+    """Run three nodes on disks of their own, to which two clients append until the block ends; then require that
+    nothing is lost."""
+    disks = Disks(folder)
+    try:
+        disks.mount(*"abc")
+        async with log_cluster(folder, lambda name: Path(name) / "store") as cluster:
+            await cluster.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
+            ended = asyncio.Event()
+            writers = [asyncio.create_task(cluster.write(f"w{number}", ended)) for number in range(2)]
+            await more(cluster)
+            yield cluster, disks
+            await more(cluster)
+            ended.set()
+            await asyncio.gather(*writers)
+            await cluster.check()
+    finally:
+        disks.unmount(*"abc")
+
+
+async def more(cluster: LogCluster, count: int = 20) -> None:
+    """Wait until so many further records are acknowledged."""
+    wanted = len(cluster.acknowledged) + count
+    async with asyncio.timeout(60):
+        while len(cluster.acknowledged) < wanted:
+            await asyncio.sleep(0.05)
+
+
+async def follower(cluster: LogCluster) -> NodeProcess:
+    leader = await cluster.leader()
+    return next(node for node in cluster.nodes if node is not leader)
+
+
+@pytest.mark.parametrize("choose", [follower, LogCluster.leader], ids=["follower", "leader"])
+@pytest.mark.parametrize("fault", [Fault.FULL, Fault.FLUSHES])
+def test_appends_continue_when_a_disk_breaks_and_all_are_in_sync_when_it_works_again(
+    tmp_path: Path, choose: Callable[[LogCluster], Awaitable[NodeProcess]], fault: Fault
+) -> None:
+    async def run() -> None:
+        async with appending(tmp_path) as (cluster, disks):
+            node = await choose(cluster)
+            forgetful_disk.set_fault(disks.place(node.name), fault)
+            shard = await cluster.until(lambda shard: node.node_id() not in shard.in_sync and shard.is_led)
+            assert shard.leader != node.node_id()
+            await more(cluster)
+            forgetful_disk.set_fault(disks.place(node.name), Fault.NONE)
+            if "the node stops" in node.output():
+                assert fault is Fault.FLUSHES
+                wait_until_exits(node)
+                node.start()  # as a service manager does
+            await cluster.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
+
+    asyncio.run(run())
+
+
+def test_nothing_acknowledged_is_lost_when_the_power_of_all_nodes_fails(tmp_path: Path) -> None:
+    seed = run_seed("cluster power")
+
+    async def run() -> None:
+        chance = random.Random(seed)
+        async with appending(tmp_path) as (cluster, disks):
+            for _ in range(ROUNDS):
+                names = chance.sample("abc", chance.choice((1, 2, 3, 3)))
+                for node in cluster.nodes:
+                    if node.name in names:
+                        forgetful_disk.cut_power(disks.place(node.name), chance.getrandbits(32))
+                for node in cluster.nodes:
+                    if node.name in names:
+                        node.kill()
+                disks.unmount(*names)
+                await asyncio.sleep(chance.uniform(0, 1))
+                disks.mount(*names)
+                for node in cluster.nodes:
+                    node.start()
+                await cluster.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
+                await more(cluster)
+
+    with told_on_failure(TIMESTONE_SEED=seed):
+        asyncio.run(run())
