@@ -33,7 +33,7 @@ from timestone.reading.tail_cache import (
 from timestone.reading.topic_mask import TopicMask
 from timestone.reading.wakeups import Wakeups
 from timestone.record import FLAG_REMOVED, Record, time_us
-from timestone.segment import RUN_RECORDS, Run, Segment
+from timestone.segment import RUN_RECORDS, Segment
 
 _SCAN_RECORDS = 1 << 16
 """Maximum number of index entries that one step of a filtered read examines."""
@@ -328,16 +328,17 @@ class ReadableLog(ABC):
     def _stop(self, last: int | None) -> int:
         return self.end_offset if last is None else last
 
-    def look_up(self, look: Callable[[SegmentList], T]) -> T:
+    def look_up(self, look: Callable[[SegmentList], T], offset: int | None = None) -> T:
         """Return the result of `look` on the segment list. Repeated if retention deleted a segment during the call.
-        Raises StoreClosed."""
+        offset: what the call concerns, if one in particular. Raises StoreClosed, and OffsetOutOfRange once that was
+        deleted."""
         while True:
             self.check_open()
             segment_list = self.all_segments
             try:
                 return look(segment_list)
             except FileNotFoundError as error:
-                self._moved_on(segment_list, None, error)
+                self._moved_on(segment_list, offset, error)
 
     def _check(self, offset: int, end: int) -> None:
         start = self.start_offset
@@ -354,7 +355,10 @@ class ReadableLog(ABC):
             batch = self._from_tail(runs, offset, end, max_records, max_bytes)
             return batch, batch.next_offset == runs[-1].end_offset
         try:
-            found = self._from_files(offset, end, max_records, max_bytes)
+            found = self.look_up(
+                lambda segments: segments.read(offset, end, max_records=max_records, max_bytes=max_bytes),
+                offset,
+            )
         except CorruptRecord as error:
             self._check_jump(offset, error.offset)
             raise
@@ -371,16 +375,6 @@ class ReadableLog(ABC):
             offsets, entries = offsets[shown], entries[shown]
         goes_on = following >= segment.end_offset or len(read.entries) == RUN_RECORDS
         return self._batch(offsets, (entries, read.data, read.position), following), goes_on
-
-    def _from_files(
-        self, offset: int, end: int, max_records: int, max_bytes: int
-    ) -> tuple[Segment, Run] | None:
-        while True:
-            segment_list = self.all_segments
-            try:
-                return segment_list.read(offset, end, max_records=max_records, max_bytes=max_bytes)
-            except FileNotFoundError as error:
-                self._moved_on(segment_list, offset, error)
 
     def _moved_on(self, segment_list: SegmentList, offset: int | None, error: FileNotFoundError) -> None:
         """Refresh the segment list after a file of it was missing, if retention or a seal replaced the file; report the
@@ -429,12 +423,10 @@ class ReadableLog(ABC):
                 return self._nothing(following), True
             entries = entries[chosen]
             return self._batch(chosen + offset, (entries, *run.data_of(entries)), following), not cut
-        while True:
-            segment_list = self.all_segments
-            try:
-                return self._matching_in_files(segment_list, offset, end, choice, max_records, max_bytes)
-            except FileNotFoundError as error:
-                self._moved_on(segment_list, offset, error)
+        return self.look_up(
+            lambda segments: self._matching_in_files(segments, offset, end, choice, max_records, max_bytes),
+            offset,
+        )
 
     def _from_small_run(self, run: TailRun, offset: int, entries: Entries, choice: TopicMask) -> Batch:
         """Return all chosen records among few ones, which every limit allows."""

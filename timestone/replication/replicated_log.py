@@ -16,6 +16,7 @@ from timestone.config import Ack
 from timestone.errors import CorruptRecord, NotLeader, OffsetOutOfRange
 from timestone.kernel.entries import Entries
 from timestone.log import Log
+from timestone.reading.segment_list import SegmentList
 from timestone.reading.tail_cache import TailRun, fitting_count, joined_columns
 from timestone.reading.wakeups import Woken
 from timestone.record import Record
@@ -26,7 +27,7 @@ from timestone.replication.replica_retention import ReplicaRetention
 from timestone.replication.replica_rewrites import ReplicaRewrites
 from timestone.replication.replicated_end import ReplicatedEnd
 from timestone.replication.replicated_segments import GENERATION_SHIFT, ReplicatedSegments, generation_of
-from timestone.segment import Segment
+from timestone.segment import Run, Segment
 from timestone.writing.write_batch import WriteBatch
 
 _LOGGER = logging.getLogger("timestone")
@@ -306,22 +307,16 @@ class ReplicatedLog(Log):
         )
 
     def _stored_in_files(self, first: int, end: int, max_bytes: int) -> tuple[Entries, bytes, int]:
-        while True:
-            segment_list = self.all_segments
+        def read(segment_list: SegmentList) -> Run:
             segment = segment_list.locate(first)
             if segment is None or segment.base_offset > first:
                 raise CorruptRecord(self.folder, first, "no segment holds it")
-            try:
-                # Entries of removed records, too: each replica has the same offsets.
-                run = segment.read(
-                    first - segment.base_offset,
-                    max_records=min(end - first, _SCAN_RECORDS),
-                    max_bytes=max_bytes,
-                )
-            except FileNotFoundError as error:
-                self._moved_on(segment_list, first, error)
-                continue
-            return run.entries, run.data, run.position
+            count = min(end - first, _SCAN_RECORDS)
+            # Entries of removed records, too: each replica has the same offsets.
+            return segment.read(first - segment.base_offset, max_records=count, max_bytes=max_bytes)
+
+        run = self.look_up(read, first)
+        return run.entries, run.data, run.position
 
     def show(self, offset: int) -> None:
         """Show readers the records below an offset, and acknowledge them. Never goes back."""
