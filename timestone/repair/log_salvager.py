@@ -77,7 +77,10 @@ class LogSalvager:
             identity, topic_names = self._identity()
             self._hear(identity.log_id)
         except (CorruptLog, OSError) as error:
-            return Salvaged(self._empty_report(str(error)), config, None)
+            notes = tuple(self._notes)
+            return Salvaged(
+                LogSalvage(self._name, self._partition, notes=notes, error=str(error)), config, None
+            )
         chosen, proven = self._chosen()
         missing = MissingOffsets(self._remains, self._heard)
         lost = tuple(missing.losses(proven))
@@ -101,7 +104,6 @@ class LogSalvager:
             from_aside=sum(one.end - one.first for one in chosen if one.entry_source.aside),
             later_count=copy.later_count,
             notes=tuple(self._notes),
-            error="",
         )
         return Salvaged(report, config, epoch + jumps)
 
@@ -241,25 +243,6 @@ class LogSalvager:
         self._read_bytes += count
         if self._progress is not None:
             self._progress(self._folder.name, min(self._read_bytes, self._total_bytes), self._total_bytes)
-
-    def _empty_report(self, error: str) -> LogSalvage:
-        return LogSalvage(
-            log=self._name,
-            partition=self._partition,
-            id=0,
-            start_offset=0,
-            end_offset=0,
-            records=0,
-            bytes=0,
-            topics=0,
-            topic_names_lost=0,
-            saved=(),
-            lost=(),
-            from_aside=0,
-            later_count=0,
-            notes=tuple(self._notes),
-            error=error,
-        )
 
 
 def _says_nothing(index: IndexPages | None) -> bool:

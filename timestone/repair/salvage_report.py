@@ -21,24 +21,24 @@ class LogSalvage:
 
     log: str
     partition: int
-    id: int
-    start_offset: int
-    end_offset: int
+    id: int = 0
+    start_offset: int = 0
+    end_offset: int = 0
     """Next offset of the copy: after every offset that a reader of the original may have seen."""
-    records: int
-    bytes: int
-    topics: int
-    topic_names_lost: int
+    records: int = 0
+    bytes: int = 0
+    topics: int = 0
+    topic_names_lost: int = 0
     """Number of topics of saved records without a name; those records have no topic in the copy."""
-    saved: tuple[tuple[int, int], ...]
+    saved: tuple[tuple[int, int], ...] = ()
     """Ranges [first, end) of saved offsets."""
-    lost: tuple[Loss, ...]
-    from_aside: int
+    lost: tuple[Loss, ...] = ()
+    from_aside: int = 0
     """Number of records found only in quarantined files."""
-    later_count: int
+    later_count: int = 0
     """Number of records whose time was raised to that of an earlier record."""
-    notes: tuple[str, ...]
-    error: str
+    notes: tuple[str, ...] = ()
+    error: str = ""
     """Why nothing of the log could be saved; empty otherwise."""
 
     @property
