@@ -6,7 +6,6 @@ and the parked readers; held for microseconds, the only one that an event loop w
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Protocol
 
 from timestone.commit.background import Sealer
@@ -15,7 +14,6 @@ from timestone.commit.log_commit import LogCommit
 from timestone.commit.submission import Submission
 from timestone.config import Ack, LogConfig, with_settings
 from timestone.errors import LogFailed, StoreClosed
-from timestone.format.topics import TopicDictionary
 from timestone.index import Trailer
 from timestone.kernel import loops
 from timestone.kernel.entries import NO_TOPIC
@@ -26,14 +24,14 @@ from timestone.reading.segment_list import SegmentList
 from timestone.reading.tail_cache import TailBudget, TailCache, TailRun
 from timestone.reading.wakeups import Woken
 from timestone.record import as_bytes, encode_headers, user_headers
-from timestone.recovery.deferred_seals import DeferredSeals
+from timestone.recovery.log_opener import OpenedLog
 from timestone.segment import Segment
 from timestone.upkeep.compaction import LogCompaction
 from timestone.upkeep.compression import LogCompression
 from timestone.upkeep.host import UpkeptStore
 from timestone.upkeep.retention import Retention
 from timestone.upkeep.segment_rewrites import Rewrites
-from timestone.writing.active_segment import ActiveSegment, ClosedSegment, LogPlace
+from timestone.writing.active_segment import ActiveSegment
 from timestone.writing.log_end import LogEnd
 from timestone.writing.write_batch import Data, WriteBatch
 
@@ -45,7 +43,6 @@ _MEMORY = Ack.MEMORY
 class LogOwner(UpkeptStore, ReaderStore, Protocol):
     """Store of a log, as the log sees it. Implemented by `timestone.store.Store`."""
 
-    boot_id: bytes
     tail_budget: TailBudget
     committer: Committer
     sealer: Sealer
@@ -64,52 +61,38 @@ class Log(loops.Published, ReadableLog):
     is_replicated = False
     _segments_type, _end_type, _retention_type, _rewrites_type = ActiveSegment, LogEnd, Retention, Rewrites
 
-    def __init__(
-        self,
-        store: LogOwner,
-        folder: Path,
-        topics: TopicDictionary,
-        config: LogConfig,
-        segment_list: SegmentList,
-        *,
-        start_offset: int,
-        next_offset: int,
-        epoch: int,
-        last_timestamp_us: int,
-        deferred_seals: DeferredSeals | None = None,
-        closed: ClosedSegment | None = None,
-    ) -> None:
-        super().__init__(folder, topics, store)
+    def __init__(self, store: LogOwner, opened: OpenedLog, config: LogConfig) -> None:
+        place, topics, recovered, segment_list = opened
+        super().__init__(place.folder, topics, store)
         self.config = config
         self.config_checks: list[Callable[[LogConfig], None]] = []
         """Raise ValueError for settings that a user of the log could not work with, such as a front."""
         self._store = store
         self._topic_names = topics.by_id
-        place = store.files, folder, self.id, store.boot_id, store.open_segments, store.now_us
         self._active_segment = self._segments_type(
-            LogPlace(*place, self.is_replicated),
+            place,
             config,
             segment_list,
-            next_offset=next_offset,
-            epoch=epoch,
-            last_timestamp_us=last_timestamp_us,
+            next_offset=recovered.next_offset,
+            epoch=recovered.epoch,
+            last_timestamp_us=recovered.last_timestamp_us,
             sync_topics=topics.sync,
-            deferred_seals=deferred_seals,
-            closed=closed,
+            deferred_seals=recovered.deferred_seals,
+            closed=recovered.closed,
         )
         self._end = self._end_type(
             self._active_segment,
             topics,
             self,
-            store.files,
-            folder,
+            place.files,
+            place.folder,
             min_free_bytes=store.config.min_free_bytes,
         )
         self._commit = LogCommit(
-            self._end, topics, store.config, store.committer, events=self, log=folder.name
+            self._end, topics, store.config, store.committer, events=self, log=place.folder.name
         )
-        self._start_offset = start_offset
-        self._end_offset = self._opened_offset = next_offset
+        self._start_offset = segment_list.start(recovered.next_offset)
+        self._end_offset = self._opened_offset = recovered.next_offset
         self._tail = TailCache(store.tail_budget)
         self._compacted_to = 0
         self.rewrites = self._rewrites_type(self, store)

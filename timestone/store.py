@@ -356,24 +356,10 @@ class Store:
             is_replicated=log_type.is_replicated,
         )
         try:
-            recovered = opened.recovered
-            log = log_type(
-                self,
-                opened.folder,
-                opened.topics,
-                row.config,
-                opened.segment_list,
-                start_offset=opened.segment_list.start(recovered.next_offset),
-                next_offset=recovered.next_offset,
-                epoch=recovered.epoch,
-                last_timestamp_us=recovered.last_timestamp_us,
-                deferred_seals=recovered.deferred_seals,
-                closed=recovered.closed,
-            )
+            return log_type(self, opened, row.config), opened.recovered
         except BaseException:
             opened.topics.close()
             raise
-        return log, recovered
 
     def _remove_deleted_logs(self, left_over: Sequence[Path] = ()) -> None:
         """Free the names of the deleted logs, and remove their files in the background. Raises OSError."""

@@ -5,6 +5,7 @@ import functools
 import logging
 import secrets
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +24,7 @@ from timestone.recovery.opening_progress import Progress
 from timestone.recovery.recover import LogRecovery, Recovered
 from timestone.recovery.segment_report import SegmentScan
 from timestone.segment import Segment
+from timestone.writing.active_segment import LogPlace
 
 _LOGGER = logging.getLogger("timestone")
 
@@ -30,30 +32,22 @@ _LOGGER = logging.getLogger("timestone")
 class OpenedLog(NamedTuple):
     """Parts of a log. The topic dictionary has to be closed."""
 
-    folder: Path
+    place: LogPlace
     topics: TopicDictionary
     recovered: Recovered
     segment_list: SegmentList
 
 
+@dataclass(frozen=True, slots=True)
 class LogOpener:
     """Opens the logs of a store. The caller holds its lock."""
 
-    def __init__(
-        self,
-        files: Files,
-        path: Path,
-        mode: Recovery,
-        open_segments: SegmentCache,
-        boot_id: bytes,
-        now_us: Callable[[], int],
-    ) -> None:
-        self._files = files
-        self._path = path
-        self._mode = mode
-        self._open_segments = open_segments
-        self._boot_id = boot_id
-        self._now_us = now_us
+    files: Files
+    path: Path
+    mode: Recovery
+    open_segments: SegmentCache
+    boot_id: bytes
+    now_us: Callable[[], int]
 
     def open(
         self,
@@ -68,19 +62,12 @@ class LogOpener:
     ) -> OpenedLog:
         """Open the log in its folder. row: what the catalogue knows of it. remember and others: see `LogRecovery.run`.
         Raises CorruptLog, UnsupportedFormat, LogFailed, OSError."""
-        folder = self._path / names.log_folder(name, partition)
+        folder = self.path / names.log_folder(name, partition)
         topics = self._topics(name, partition, folder, row)
+        log_id, shared = topics.identity.log_id, (self.boot_id, self.open_segments, self.now_us)
+        place = LogPlace(self.files, folder, log_id, *shared, is_replicated)
         try:
-            recovery = LogRecovery(
-                self._files,
-                folder,
-                topics,
-                self._mode,
-                self._boot_id,
-                self._now_us,
-                is_replicated=is_replicated,
-            )
-            recovered = recovery.run(
+            recovered = LogRecovery(place, topics, self.mode).run(
                 least_next_offset=row.next_offset,
                 least_epoch=row.epoch,
                 remember=remember,
@@ -88,31 +75,31 @@ class LogOpener:
                 at_once=at_once,
             )
             segment_list = SegmentList(
-                [self._segment(folder, topics, scan) for scan in recovered.scans],
-                [LostRange(*one) for one in known_missing(self._files.names(folder))],
+                [_segment(place, scan) for scan in recovered.scans],
+                [LostRange(*one) for one in known_missing(self.files.names(folder))],
             )
         except BaseException:
             topics.close()
             raise
-        return OpenedLog(folder, topics, recovered, segment_list)
+        return OpenedLog(place, topics, recovered, segment_list)
 
     def _topics(self, name: str, partition: int, folder: Path, row: CatalogRow) -> TopicDictionary:
         """Open the topic dictionary, after creating it if it is missing."""
-        if self._mode is Recovery.REPAIR:
+        if self.mode is Recovery.REPAIR:
             self._finish_deletions(folder)
-        present = self._files.names(folder)
+        present = self.files.names(folder)
         bases, _ = listed_bases(present)
-        known = identity_from_indexes(self._files, folder, bases, name, partition)
+        known = identity_from_indexes(self.files, folder, bases, name, partition)
         path = folder / names.TOPICS_NAME
         if names.TOPICS_NAME not in present:
             # Either the process died while it created the log, or the file is lost: ids then have no names.
-            if self._mode is Recovery.STRICT and (bases or row.next_offset):
+            if self.mode is Recovery.STRICT and (bases or row.next_offset):
                 raise CorruptLog(path, "the topic dictionary is missing and recovery is 'strict'")
-            identity = known or LogIdentity(secrets.randbits(64), name, partition, self._now_us())
-            create_topics_file(self._files, path, identity)
-            self._files.sync_directory(folder)
+            identity = known or LogIdentity(secrets.randbits(64), name, partition, self.now_us())
+            create_topics_file(self.files, path, identity)
+            self.files.sync_directory(folder)
         return TopicDictionary(
-            self._files,
+            self.files,
             path,
             writable=True,
             limit=row.config.topic_count,
@@ -122,19 +109,12 @@ class LogOpener:
 
     def _finish_deletions(self, folder: Path) -> None:
         try:
-            finish_deletions(self._files, folder)
+            finish_deletions(self.files, folder)
         except OSError as error:
             _LOGGER.warning("%s: deleted segments still take space: %s", folder, error)
 
-    def _segment(self, folder: Path, topics: TopicDictionary, scan: SegmentScan) -> Segment:
-        log_id = topics.identity.log_id
-        return Segment(
-            self._files,
-            folder,
-            scan.base_offset,
-            log_id,
-            self._open_segments,
-            count=scan.count,
-            trailer=scan.trailer_for_readers(log_id),
-            epoch=scan.header.known_epoch if scan.header else None,
-        )
+
+def _segment(place: LogPlace, scan: SegmentScan) -> Segment:
+    epoch = scan.header.known_epoch if scan.header else None
+    trailer = scan.trailer_for_readers(place.log_id)
+    return place.segment(scan.base_offset, epoch, count=scan.count, trailer=trailer)

@@ -9,6 +9,7 @@ neighbours do:
 - When two segments hold the same offsets, the one of the higher epoch was written after a failed flush
   (timestone/writing/fsync_failover.py). It is used if it is whole."""
 
+import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -19,48 +20,36 @@ from timestone.recovery.segment_report import SegmentScan, State
 from timestone.recovery.segment_scan import examine
 
 
-class LogScan:
-    """Scan of one log folder."""
-
-    def __init__(self, files: Files, folder: Path, log_id: int, topic_count: int) -> None:
-        """topic_count: the number of names in the topic dictionary, see `examine`."""
-        self._files = files
-        self._folder = folder
-        self._log_id = log_id
-        self._topic_count = topic_count
-
-    def run(self, bases: Sequence[int], progress: Callable[[int, int], None]) -> list[SegmentScan]:
-        """Return the scan of every segment, in order of base offset. `progress` is called with the number of segments
-        scanned and the number of all, before the first and after each. Raises UnsupportedFormat, OSError."""
-        scans: list[SegmentScan] = []  # newest first: the later segments decide what a bad record means
-        durable = False
-        progress(0, len(bases))
-        for base in reversed(bases):
-            scan = self._examine(base)
-            _settle_overlaps(scan, scans)
-            later = next((one for one in reversed(scans) if not one.superseded), None)
-            if later is not None and scan.trailer is None and later.epoch > scan.epoch:
-                scan = self._examine(base, most_count=later.base_offset - base)
-            if later is not None and _is_cut_before(scan, later):
-                if durable:
-                    scan = self._examine(base, expected_count=later.base_offset - base)
-                else:
-                    _take_out(scans)
-            durable = durable or scan.watermark > 0
-            scans.append(scan)
-            progress(len(scans), len(bases))
-        return scans[::-1]
-
-    def _examine(self, base: int, *, expected_count: int = 0, most_count: int | None = None) -> SegmentScan:
-        return examine(
-            self._files,
-            self._folder,
-            base,
-            self._log_id,
-            topic_count=self._topic_count,
-            expected_count=expected_count,
-            most_count=most_count,
-        )
+def scan_log(
+    files: Files,
+    folder: Path,
+    bases: Sequence[int],
+    log_id: int,
+    topic_count: int,
+    progress: Callable[[int, int], None],
+) -> list[SegmentScan]:
+    """Return the scan of every segment of a log, in order of base offset. topic_count: the number of names in the topic
+    dictionary, see `examine`. `progress` is called with the number of segments scanned and the number of all, before
+    the first and after each. Raises UnsupportedFormat, OSError."""
+    scans: list[SegmentScan] = []  # newest first: the later segments decide what a bad record means
+    durable = False
+    progress(0, len(bases))
+    for base in reversed(bases):
+        look = functools.partial(examine, files, folder, base, log_id, topic_count=topic_count)
+        scan = look()
+        _settle_overlaps(scan, scans)
+        later = next((one for one in reversed(scans) if not one.superseded), None)
+        if later is not None and scan.trailer is None and later.epoch > scan.epoch:
+            scan = look(most_count=later.base_offset - base)
+        if later is not None and _is_cut_before(scan, later):
+            if durable:
+                scan = look(expected_count=later.base_offset - base)
+            else:
+                _take_out(scans)
+        durable = durable or scan.watermark > 0
+        scans.append(scan)
+        progress(len(scans), len(bases))
+    return scans[::-1]
 
 
 class Continuation(NamedTuple):

@@ -25,7 +25,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from timestone.config import Recovery
-from timestone.disk.files import Files
 from timestone.errors import CorruptLog, LogFailed
 from timestone.format import names
 from timestone.format.failed_fsync_marker import (
@@ -39,9 +38,9 @@ from timestone.format.quarantine import Quarantine
 from timestone.format.topics import TopicDictionary
 from timestone.kernel.entries import entry_position
 from timestone.recovery.deferred_seals import DeferredSeals, may_wait
-from timestone.recovery.log_scan import LogScan, continuation, replica_continuation, topics_in_use
+from timestone.recovery.log_scan import continuation, replica_continuation, scan_log, topics_in_use
 from timestone.recovery.segment_report import SegmentScan, State, describe, described
-from timestone.writing.active_segment import ClosedSegment
+from timestone.writing.active_segment import ClosedSegment, LogPlace
 from timestone.writing.sealing import SegmentFacts, seal_index
 from timestone.writing.segment_swap import remove_replaced
 
@@ -79,24 +78,12 @@ class Recovered:
 class LogRecovery:
     """Recovery of one log folder. The caller holds the lock of the store."""
 
-    def __init__(
-        self,
-        files: Files,
-        folder: Path,
-        topics: TopicDictionary,
-        mode: Recovery,
-        boot_id: bytes,
-        now_us: Callable[[], int],
-        *,
-        is_replicated: bool = False,
-    ) -> None:
-        self._is_replicated = is_replicated
-        self._files = files
-        self._folder = folder
+    def __init__(self, place: LogPlace, topics: TopicDictionary, mode: Recovery) -> None:
+        self._place = place
+        self._is_replicated = place.is_replicated
+        files, folder = self._files, self._folder = place.files, place.folder
         self._topics = topics
         self._strict = mode is Recovery.STRICT
-        self._boot_id = boot_id
-        self._now_us = now_us
         self._notes: list[str | SegmentScan] = []
         self._lost_files = Quarantine(files, folder)
         self._doubted = has_failed_fsync(files, folder)
@@ -128,14 +115,14 @@ class LogRecovery:
         if strangers:
             self._notes.append(f"ignored foreign files: {', '.join(strangers)}")
         identity = self._topics.identity
-        scans = LogScan(self._files, self._folder, identity.log_id, len(self._topics)).run(bases, progress)
+        scans = scan_log(self._files, self._folder, bases, identity.log_id, len(self._topics), progress)
         self._check_kind(scans)
         unclean = self._unclean(scans)
         if self._strict:
             self._check_clean(scans, unclean)
         gone = self._gone(scans, present, least_next_offset, least_epoch)
         proceed = replica_continuation if self._is_replicated else continuation
-        next_offset, epoch, jumps = proceed(scans, least_next_offset, least_epoch, self._boot_id)
+        next_offset, epoch, jumps = proceed(scans, least_next_offset, least_epoch, self._place.boot_id)
         for scan in unclean:
             if scan.state is State.CLOSED:
                 scan.state = State.UNCLOSED
@@ -350,7 +337,7 @@ class LogRecovery:
             scan.header,
             self._folder,
             SegmentFacts(scan.count, scan.segment_bytes, scan.generation, stored_bytes, scan.frames),
-            self._now_us(),
+            self._place.now_us(),
             recovered=True,
         )
 

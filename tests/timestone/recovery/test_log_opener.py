@@ -35,7 +35,7 @@ def path(tmp_path: Path) -> Path:
 
 def test_opener_returns_segments_topics_and_next_offset(path: Path) -> None:
     found = opened(path)
-    assert found.folder == path / "log-0"
+    assert found.place.folder == path / "log-0"
     assert (found.recovered.next_offset, len(found.topics), found.segment_list.start(2)) == (2, 2, 0)
     assert [scan.count for scan in found.recovered.scans] == [2]
 

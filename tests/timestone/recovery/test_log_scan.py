@@ -10,7 +10,7 @@ from timestone.disk.files import Files
 from timestone.format import names
 from timestone.index import IndexHeader
 from timestone.kernel.entries import entry_position
-from timestone.recovery.log_scan import LogScan, continuation, topics_in_use
+from timestone.recovery.log_scan import continuation, scan_log, topics_in_use
 from timestone.recovery.segment_report import SegmentScan, State
 from timestone.writing.segment_writer import SegmentWriter
 from timestone.writing.write_batch import WriteBatch
@@ -43,8 +43,7 @@ def damage(folder: Path, base: int, ordinal: int) -> None:
 
 def look(folder: Path, *bases: int) -> list[SegmentScan]:
     files, seen = FaultyFiles(), list[tuple[int, int]]()
-    examination = LogScan(files, folder, LOG_ID, TOPIC + 1)
-    scans = examination.run(bases, lambda done, count: seen.append((done, count)))
+    scans = scan_log(files, folder, bases, LOG_ID, TOPIC + 1, lambda done, count: seen.append((done, count)))
     assert files.calls == [], "looking changes nothing"
     assert seen == [(done, len(bases)) for done in range(len(bases) + 1)]
     return scans
