@@ -9,7 +9,6 @@ import functools
 import logging
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
 from typing import Any, ClassVar, TypeVar
 
 from mqtt_front import client_list
@@ -35,6 +34,7 @@ from mqtt_front.reasons import Reason
 from mqtt_front.retained.keeper import Appended
 from mqtt_front.runtime.loop import Loop
 from mqtt_front.runtime.mailbox import Mailbox
+from mqtt_front.runtime.threads import Threads
 from mqtt_front.runtime.timer_wheel import TICK_S, TimerWheel
 from mqtt_front.runtime.traces import Traces
 from mqtt_front.security.guard import Guard
@@ -100,9 +100,7 @@ class Broker:
         ack: Ack,
         *,
         guard: Guard,
-        save_executor: Executor,
-        read_executor: Executor,
-        remote_executor: Executor | None = None,
+        threads: Threads,
         steady: SteadyClock,
         will_grace_s: float = 0.0,
         log: logging.Logger,
@@ -120,17 +118,15 @@ class Broker:
         self.throttled_log = ThrottledLog(log)
         self.deadlines = TimerWheel(loop)
         self.deadlines.on_tick.append(self._tick)
-        self._read_executor = read_executor
+        self._threads = threads
         self._reads: Mailbox[Callable[[], None]] = Mailbox(loop, _call_all)
-        self._remote_executor = remote_executor or read_executor
         self.state = state = StoredState(
             router,
             documents,
             loop,
             settings,
             functools.partial(publishing.publish_will, self),
-            save_executor=save_executor,
-            read_executor=read_executor,
+            threads=threads,
             steady=steady,
             will_grace_s=will_grace_s,
             log=log,
@@ -153,11 +149,11 @@ class Broker:
     def _new_delivery(self) -> Delivery:
         return Delivery(
             self.loop,
-            self._read_executor,
+            self._threads.read,
             self.throttled_log,
             self.sessions,
             self.state.time,
-            self._remote_executor,
+            self._threads.remote,
             traces=self.traces,
         )
 
@@ -244,7 +240,7 @@ class Broker:
 
         remote = any(log.history is not None for log in self.router.logs)
         try:
-            (self._remote_executor if remote else self._read_executor).submit(run)
+            (self._threads.remote if remote else self._threads.read).submit(run)
         except RuntimeError:  # the executor is shut down: the front is stopping, and its clients with it
             return
 

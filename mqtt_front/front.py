@@ -9,7 +9,7 @@ import ssl
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from mqtt_front import operations
 from mqtt_front.administration import Administration, slowness
@@ -29,13 +29,13 @@ from timestone.address import shown_address
 from timestone.config import Ack, LogConfig, StoreConfig
 from timestone.disk.steady_clock import SteadyClock
 from timestone.format.names import is_server_log
-from timestone.fronts import Documents, Door, Partitions, Report
+from timestone.fronts import Arrived, Documents, Door, Partitions, Report
 from timestone.log import Log
 from timestone.metrics.metric import Metric, added
 from timestone.record import HEADER_BLOCK_BYTES_MAX
 from timestone.store import Store
 from timestone_access.descriptor_limit import allow_open_files
-from timestone_access.identity import Credentials, Identity, Refusal
+from timestone_access.identity import Credentials, Identity
 from timestone_access.lockout import failed_logins
 from timestone_access.tls_context import certificate_name, tls_context
 
@@ -47,6 +47,8 @@ _OTHER_FILES = 1000
 _GOODBYE_S = 1.0
 """Time for clients to read that another node leads."""
 _POLL_S = 0.005
+
+Answer = TypeVar("Answer")
 
 
 class MqttFront(Administration):
@@ -108,9 +110,7 @@ class MqttFront(Administration):
             self._settings,
             self._ack,
             guard=guard,
-            save_executor=threads.save,
-            read_executor=threads.read,
-            remote_executor=threads.remote,
+            threads=threads,
             steady=clock,
             will_grace_s=will_grace_s,
             log=self._log,
@@ -224,22 +224,13 @@ class MqttFront(Administration):
         if self._threads is not None:
             self._threads.end()
 
-    def admit(
-        self,
-        door: int,
-        address: tuple[str, int],
-        certificate_user: str | None,
-        keep: object,
-        shard: int = 0,
-        *,
-        is_here: bool = False,
-    ) -> asyncio.BufferedProtocol | None:
+    def admit(self, client: Arrived) -> asyncio.BufferedProtocol | None:
         """Return the protocol of a client that others have accepted at a door of this node or another one."""
-        if shard in self._homes:
-            return self._homes[shard].admit(door, address, certificate_user, keep, is_here=is_here)
-        if self._broker is None or self._broker.stopping or not 0 <= door < len(self._listeners):
+        if client.shard in self._homes:
+            return self._homes[client.shard].admit(client)
+        if self._broker is None or self._broker.stopping or not 0 <= client.door < len(self._listeners):
             return None
-        return self._listeners[door].admit(address, certificate_user, keep, is_here=is_here)
+        return self._listeners[client.door].admit(client)
 
     # What starts and ends with the parts.
 
@@ -419,14 +410,7 @@ class MqttFront(Administration):
         brokers = self._brokers
         if not brokers:
             raise OSError("the front does not run")
-        stored: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-
-        def done(is_stored: bool) -> None:
-            if not stored.done():  # the caller may have gone
-                stored.set_result(is_stored)
-
-        operations.publish(brokers[0], topic, payload, qos, done, retain=retain)
-        if not await stored:
+        if not await _answer(partial(operations.publish, brokers[0], topic, payload, qos, retain=retain)):
             raise OSError("the message could not be stored; the log of the server has the reason")
 
     async def login(self, user: str, password: str, address: str) -> bool:
@@ -434,15 +418,9 @@ class MqttFront(Administration):
         broker = next(iter(self._brokers), None)
         if broker is None:
             return False
-        decided: asyncio.Future[Identity | Refusal] = asyncio.get_running_loop().create_future()
-
-        def decide(outcome: Identity | Refusal) -> None:
-            if not decided.done():  # the caller may have gone
-                decided.set_result(outcome)
-
         credentials = Credentials(user=user, password=password.encode(), address=address)
-        broker.guard.admit(credentials, decide, allow_anonymous=False)
-        return isinstance(await decided, Identity)
+        outcome = await _answer(partial(broker.guard.admit, credentials, allow_anonymous=False))
+        return isinstance(outcome, Identity)
 
     def checks(self) -> Mapping[str, str | None]:
         """Return whether clients can connect, and whether their publishes reach the disk in time."""
@@ -467,6 +445,13 @@ class MqttFront(Administration):
             return [door.address for door in self._doors]
         listening = [shown_address(*one.address) for one in self._listeners if one.listening]
         return listening or [one.address for one in self._settings.all_listeners]
+
+
+async def _answer(ask: Callable[[Callable[[Answer], None]], None]) -> Answer:
+    """Return what `ask` passes to the function that it gets, now or later."""
+    answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+    ask(lambda answer: None if answered.done() else answered.set_result(answer))  # the caller may have gone
+    return await answered
 
 
 def _check_room(settings: MqttSettings, log: str, config: LogConfig) -> None:

@@ -21,6 +21,7 @@ from mqtt_front.net.relay_adapter import RelayAdapter
 from mqtt_front.net.stream_adapter import Arrival
 from mqtt_front.net.tls import TlsAdapter
 from mqtt_front.settings import MqttSettings
+from timestone.fronts import Arrived
 from timestone_access.optional import load
 from timestone_access.throttled_log import ThrottledLog
 
@@ -185,16 +186,14 @@ class Listener:
         self._broker.throttled_log.warn("connections", f"more than {limit} connections at a time: closed")
         return True
 
-    def admit(
-        self, address: tuple[str, int], certificate_user: str | None, keep: object, *, is_here: bool = False
-    ) -> asyncio.BufferedProtocol | None:
+    def admit(self, client: Arrived) -> asyncio.BufferedProtocol | None:
         """Return the protocol of a client that others have accepted, who have ended its TLS and WebSocket, at another
         node or here; None if there are too many."""
         if self._is_full():
             return None
         self._without_protocol += 1
-        upper = self._protocol(asyncio.get_running_loop(), -1, is_relayed=True, is_here=is_here)
-        relayed: asyncio.BufferedProtocol = _as_protocol(RelayAdapter)(upper, address, certificate_user, keep)
+        upper = self._protocol(asyncio.get_running_loop(), -1, is_relayed=True, is_here=client.is_here)
+        relayed: asyncio.BufferedProtocol = _as_protocol(RelayAdapter)(upper, client)
         return relayed
 
     async def _link(self, client: socket.socket) -> None:

@@ -2,13 +2,13 @@
 `load`."""
 
 import logging
-from concurrent.futures import Executor
 
 from mqtt_front.ingest import topic_use
 from mqtt_front.ingest.routing import Router
 from mqtt_front.retained.keeper import Retaining
 from mqtt_front.runtime.clocks import PassingTime
 from mqtt_front.runtime.loop import Loop
+from mqtt_front.runtime.threads import Threads
 from mqtt_front.runtime.write_behind import WriteBehind
 from mqtt_front.sessions.qos2_receipts import Receipts
 from mqtt_front.sessions.session import Session
@@ -33,8 +33,7 @@ class StoredState:
         settings: MqttSettings,
         publish_will: Publish,
         *,
-        save_executor: Executor,
-        read_executor: Executor,
+        threads: Threads,
         steady: SteadyClock,
         will_grace_s: float = 0.0,
         log: logging.Logger,
@@ -49,7 +48,7 @@ class StoredState:
         self.sessions = Sessions(
             documents,
             loop,
-            save_executor,
+            threads.save,
             self.receipts,
             groups=router.groups,
             use=SessionUse(shares, settings.session_count, settings.session_bytes, settings.connection_count),
@@ -60,8 +59,8 @@ class StoredState:
             router.own,
             documents,
             loop,
-            save_executor,
-            read_executor,
+            threads.save,
+            threads.read,
             count_limit=settings.retained_count,
             bytes_limit=settings.retained_bytes,
             log=log,
@@ -74,14 +73,14 @@ class StoredState:
             WillRecords(router),
             documents,
             loop,
-            save_executor,
+            threads.save,
             log=log,
             time=self.time,
             shares=shares,
             bytes_limit=settings.will_bytes,
             grace_s=will_grace_s,
         )
-        self._topic_writer = WriteBehind(documents, topic_use.SPACE, loop, save_executor, log=log)
+        self._topic_writer = WriteBehind(documents, topic_use.SPACE, loop, threads.save, log=log)
 
     def load(self) -> None:
         """Read what an earlier process left. Touches the disk: call before the loop serves clients."""

@@ -241,6 +241,20 @@ class Door(NamedTuple):
     it. None where the socket has those bytes."""
 
 
+class Arrived(NamedTuple):
+    """Client that others have accepted at a door of another node, or of this one."""
+
+    door: int
+    address: tuple[str, int]
+    certificate_user: str | None
+    """User in its certificate, if the front takes it from there."""
+    shard: int = 0
+    keep: object = None
+    """Kept alive with the connection."""
+    is_here: bool = False
+    """Whether the door is one of this node."""
+
+
 class TopicNumbers(Protocol):
     """Names of topics by number: the dictionary of a log, or what stands for it where its leader is elsewhere."""
 
@@ -337,19 +351,8 @@ class Replicated(Protocol):
     def lose(self, shard: int = 0) -> None:
         """Serve no more, at once: another node leads. Nothing more is stored or acknowledged."""
 
-    def admit(
-        self,
-        door: int,
-        address: tuple[str, int],
-        certificate_user: str | None,
-        keep: object,
-        shard: int = 0,
-        *,
-        is_here: bool = False,
-    ) -> Any:
-        """Return the protocol (`asyncio.BufferedProtocol`) of a client of a shard that others have accepted, at a door
-        of another node or, if it `is_here`, of this one; None if it cannot be served now. address: of the client. keep:
-        is kept alive with the connection."""
+    def admit(self, client: Arrived) -> Any:
+        """Return the protocol (`asyncio.BufferedProtocol`) of a client; None if it cannot be served now."""
 
     def close_doors(self) -> None:
         """Listen no more."""

@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from timestone.fronts import Reloadable, Replicated
+from timestone.fronts import Arrived, Reloadable, Replicated
 from timestone_cluster.affinity import Arrivals
 from timestone_cluster.etcd.client import Coordinator
 from timestone_cluster.etcd.keys import ClusterKeys, ClusterValue, LogValue
@@ -109,22 +109,11 @@ class FrontHost:
         """Return whether this node serves the clients of a shard, or is about to."""
         return self._homes[shard].is_led
 
-    def admit(
-        self,
-        door: int,
-        address: tuple[str, int],
-        user: str | None,
-        keep: object,
-        shard: int = 0,
-        *,
-        is_here: bool = False,
-    ) -> Any:
+    def admit(self, client: Arrived) -> Any:
         """Return the protocol of a client that has arrived at another node, or is here; None if it cannot be served
         now."""
-        home = self._homes.get(shard)
-        if home is None or not home.is_serving:
-            return None
-        return self._front.admit(door, address, user, keep, shard, is_here=is_here)
+        home = self._homes.get(client.shard)
+        return self._front.admit(client) if home is not None and home.is_serving else None
 
     # What happens to shards.
 

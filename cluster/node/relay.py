@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple, Protocol, cast
 
 from timestone.address import parse_address, send
-from timestone.fronts import Door
+from timestone.fronts import Arrived, Door
 from timestone_cluster.errors import UndecodableFrame
 from timestone_cluster.node.links import give_up_early
 from timestone_cluster.node.wire import Hello, Relay, Relayed, decoded, encoded
@@ -48,16 +48,7 @@ class Homes(Protocol):
     def leads(self, shard: int) -> bool:
         """Return whether this node serves the clients of a shard, or is about to."""
 
-    def admit(
-        self,
-        door: int,
-        address: tuple[str, int],
-        user: str | None,
-        keep: object,
-        shard: int = 0,
-        *,
-        is_here: bool = False,
-    ) -> Any:
+    def admit(self, client: Arrived) -> Any:
         """Return the protocol of a client of this node; None if it cannot be served now."""
 
 
@@ -270,7 +261,8 @@ class _Client(_Side):
 
     def _is_admitted(self, homes: Homes, transport: asyncio.Transport) -> bool:
         """Have the front of this node serve the client, if it can now."""
-        protocol = homes.admit(self.number, self.address, self.user, None, self.shard, is_here=True)
+        client = Arrived(self.number, self.address, self.user, self.shard, is_here=True)
+        protocol = homes.admit(client)
         if protocol is None:
             return False
         self._relays.clients.discard(self)

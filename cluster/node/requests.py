@@ -8,6 +8,7 @@ from timestone.commit.submission import Submission
 from timestone.config import Ack
 from timestone.errors import InvalidName, NotLeader, TimestoneError
 from timestone.format.names import log_folder
+from timestone.fronts import Arrived
 from timestone.replication.replicated_log import ReplicatedLog
 from timestone.store import Store
 from timestone.writing.write_batch import WriteBatch
@@ -76,9 +77,8 @@ class Requests:
         transport = writer.transport
         if transport.is_closing():
             return False
-        address = message.host, message.port
-        host = self._host
-        found = host.admit(message.door, address, message.user, writer, number) if host is not None else None
+        client = Arrived(message.door, (message.host, message.port), message.user, number, keep=writer)
+        found = self._host.admit(client) if self._host is not None else None
         if found is None:
             writer.writelines(encoded(Relayed("this node serves no clients now")))
             return False

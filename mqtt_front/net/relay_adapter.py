@@ -5,6 +5,7 @@ from typing import Any
 
 from mqtt_front.net.stream_adapter import Arrival, StreamAdapter
 from mqtt_front.runtime.loop import Transport
+from timestone.fronts import Arrived
 
 
 class RelayAdapter(StreamAdapter):
@@ -12,14 +13,11 @@ class RelayAdapter(StreamAdapter):
 
     __slots__ = ("_arrival", "_facts", "_keep")
 
-    def __init__(
-        self, upper: Arrival, address: tuple[str, int], certificate_user: str | None, keep: object
-    ) -> None:
-        """keep: is kept alive with the connection."""
+    def __init__(self, upper: Arrival, client: Arrived) -> None:
         super().__init__(upper)
         self._arrival = upper
-        self._facts = {"peername": address, "certificate_name": certificate_user}
-        self._keep = keep
+        self._facts = {"peername": client.address, "certificate_name": client.certificate_user}
+        self._keep = client.keep
 
     def connection_made(self, transport: Transport) -> None:
         self._lower = transport

@@ -1,6 +1,6 @@
 """Threads of a front while it serves."""
 
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 
 _READ_THREADS = 2
 _LOGIN_THREADS = 2
@@ -10,12 +10,13 @@ _LOGIN_THREADS = 2
 class Threads:
     """Executors, each for one kind of work."""
 
-    def __init__(self) -> None:
-        self.save = ThreadPoolExecutor(1, "mqtt-sessions")
-        self.login = ThreadPoolExecutor(_LOGIN_THREADS, "mqtt-logins")
-        self.read = ThreadPoolExecutor(_READ_THREADS, "mqtt-catch-up")
+    def __init__(self, all_work: Executor | None = None) -> None:
+        """all_work: an executor of the caller, for work of every kind."""
+        self.save = all_work or ThreadPoolExecutor(1, "mqtt-sessions")
+        self.login = all_work or ThreadPoolExecutor(_LOGIN_THREADS, "mqtt-logins")
+        self.read = all_work or ThreadPoolExecutor(_READ_THREADS, "mqtt-catch-up")
         # A bucket that does not answer holds up nothing that is read from the disk.
-        self.remote = ThreadPoolExecutor(_READ_THREADS, "mqtt-bucket")
+        self.remote = all_work or ThreadPoolExecutor(_READ_THREADS, "mqtt-bucket")
 
     def end(self) -> None:
         """End them once they have done what they do now; writes that have begun are finished."""

@@ -23,6 +23,7 @@ from mqtt_front.ingest.routing import Router
 from mqtt_front.net.client_protocol import ClientProtocol
 from mqtt_front.protocol.connection import Connection, Inbound, State
 from mqtt_front.protocol.events import Acknowledgements, Pings, Publishes
+from mqtt_front.runtime.threads import Threads
 from mqtt_front.security.guard import Guard
 from mqtt_front.security.sources import read_sources
 from mqtt_front.settings import MqttSettings
@@ -138,7 +139,7 @@ def serving(store: Store, **bounds: int) -> Iterator[Broker]:
         router = Router([store.log("mqtt")], [], topic_levels=settings.topic_levels)
         yield Broker(
             router, store.documents, loop, settings, Ack.WRITTEN,
-            guard=guard, save_executor=executor, read_executor=executor, steady=store.steady_clock, log=log,
+            guard=guard, threads=Threads(executor), steady=store.steady_clock, log=log,
         )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from mqtt_front.codec.packets import Will
 from mqtt_front.ingest.routing import Router
+from mqtt_front.runtime.threads import Threads
 from mqtt_front.settings import MqttSettings
 from mqtt_front.stored_state import StoredState
 from tests.support.manual_loop import ManualLoop
@@ -25,7 +26,7 @@ class Restarts:
         router = Router([self.store.log("mqtt")], [], topic_levels=9, owner_topic_count=150)
         state = StoredState(
             router, self.store.documents, self.loop, MqttSettings(), self._publish,
-            save_executor=self.executor, read_executor=self.executor, steady=self.store.steady_clock, log=log,
+            threads=Threads(self.executor), steady=self.store.steady_clock, log=log,
         )  # fmt: skip
         state.load()
         self.router = router

@@ -11,7 +11,7 @@ from tests.cluster.node.test_shard import Noted
 from tests.support.workload import crash_config
 from timestone.disk.steady_clock import SteadyClock
 from timestone.errors import NotLeader
-from timestone.fronts import Documents, Door, Partitions, Replicated
+from timestone.fronts import Arrived, Documents, Door, Partitions, Replicated
 from timestone.replication.replicated_log import ReplicatedLog
 from timestone.store import Store
 from timestone_cluster.division import Division
@@ -60,16 +60,7 @@ class NotingFront:
         except NotLeader:
             self.calls.append("lose")
 
-    def admit(
-        self,
-        door: int,
-        address: tuple[str, int],
-        certificate_user: str | None,
-        keep: object,
-        shard: int = 0,
-        *,
-        is_here: bool = False,
-    ) -> Any:
+    def admit(self, client: Arrived) -> Any:
         return "a protocol"
 
     def client_count(self, shard: int = 0) -> int:
@@ -111,13 +102,13 @@ async def led(host: FrontHost) -> None:
 
 def test_front_can_store_nothing_any_more_when_its_node_has_lost_the_lead(tmp_path: Path) -> None:
     async def check(host: FrontHost, front: NotingFront, shard: Shard) -> None:
-        assert host.admit(0, ("a", 1), None, None) is None
+        assert host.admit(Arrived(0, ("a", 1), None)) is None
         host.served(shard)
         await led(host)
-        assert host.admit(0, ("a", 1), None, None) == "a protocol"
+        assert host.admit(Arrived(0, ("a", 1), None)) == "a protocol"
         host.lost(0)
         assert front.calls == ["lead", "lose"]
-        assert host.admit(0, ("a", 1), None, None) is None
+        assert host.admit(Arrived(0, ("a", 1), None)) is None
         host.lost(0)
         assert front.calls == ["lead", "lose"]
 

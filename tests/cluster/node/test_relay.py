@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from timestone.fronts import Door
+from timestone.fronts import Arrived, Door
 from timestone_cluster.node import relay
 from timestone_cluster.node.links import Listener
 from timestone_cluster.node.relay import Place, Relays
@@ -201,11 +201,9 @@ class TwoHomes:
     def leads(self, shard: int) -> bool:
         return shard == 0
 
-    def admit(
-        self, door: int, address: object, user: str | None, keep: object, shard: int = 0, **how: bool
-    ) -> Any:
-        assert how == {"is_here": True}
-        return Shouting() if shard == 0 else None
+    def admit(self, client: Arrived) -> Any:
+        assert client.is_here
+        return Shouting() if client.shard == 0 else None
 
 
 def first_line(data: bytes) -> str | None:

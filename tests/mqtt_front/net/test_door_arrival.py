@@ -6,6 +6,7 @@ from mqtt_front.net.door_arrival import DoorArrival
 from mqtt_front.net.relay_adapter import RelayAdapter
 from mqtt_front.net.stream_adapter import StreamAdapter
 from tests.support.layered import FakeLink, FakeTransport
+from timestone.fronts import Arrived
 
 
 class Client:
@@ -84,5 +85,5 @@ def test_client_is_closed_with_a_line_when_the_adapter_turns_it_away() -> None:
 def test_front_has_the_bytes_of_a_client_that_it_admits() -> None:
     client, _, _, _ = arrived()
     link = FakeLink()
-    RelayAdapter(link, ("192.0.2.9", 5), None, None).connection_made(client.transport)
+    RelayAdapter(link, Arrived(0, ("192.0.2.9", 5), None)).connection_made(client.transport)
     assert link.transport.get_extra_info("peername") == ("192.0.2.9", 5)

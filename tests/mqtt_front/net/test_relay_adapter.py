@@ -3,6 +3,7 @@
 from typing import Any
 
 from mqtt_front.net.relay_adapter import RelayAdapter
+from timestone.fronts import Arrived
 
 
 class Upper:
@@ -64,7 +65,7 @@ class Link:
 
 def adapted(link: Link, user: str | None = "device") -> tuple[RelayAdapter, Upper]:
     upper = Upper()
-    adapter = RelayAdapter(upper, ("192.0.2.1", 5000), user, object())
+    adapter = RelayAdapter(upper, Arrived(0, ("192.0.2.1", 5000), user))
     adapter.connection_made(link)  # type: ignore[arg-type]
     return adapter, upper
 
