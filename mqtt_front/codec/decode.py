@@ -22,15 +22,8 @@ from mqtt_front.reasons import (
 Ack = TypeVar("Ack", packets.Puback, packets.Pubrec, packets.Pubrel, packets.Pubcomp)
 
 _ANY_NUMBER = 1 << 32
-_USER_NAME, _PASSWORD, _WILL_RETAIN, _WILL_QOS, _WILL, _CLEAN, _RESERVED = (
-    0x80,
-    0x40,
-    0x20,
-    0x18,
-    0x04,
-    0x02,
-    0x01,
-)
+_USER_NAME, _PASSWORD, _WILL_RETAIN, _WILL_QOS = 0x80, 0x40, 0x20, 0x18
+_WILL, _CLEAN, _RESERVED = 0x04, 0x02, 0x01
 
 
 def packet_end(data: bytes, at: int, end: int) -> tuple[int, int] | None:

@@ -4,7 +4,7 @@ Precedence follows mosquitto: a client's own rules before patterns, and within e
 Everything else is forbidden."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from mqtt_front.topics.filter_relations import covers, overlap
 from timestone.filters import FilterTree
@@ -67,29 +67,21 @@ class Permissions:
 
     def may_write(self, topic: str) -> bool:
         """Return whether the client may publish to this topic."""
-        return self._judge(topic, Access.WRITE)
+        return self._agreed(lambda rules: rules.judge(topic, Access.WRITE))
 
     def may_read(self, topic: str) -> bool:
         """Return whether the client may receive messages of this topic."""
-        return self._judge(topic, Access.READ)
+        return self._agreed(lambda rules: rules.judge(topic, Access.READ))
 
     def may_subscribe(self, topic_filter: str) -> bool:
         """Return whether a topic matching the filter may be read. Messages of other matching topics are held back one
         by one."""
-        if self._scope is not None and not self._scope.judge_filter(topic_filter):
-            return False
-        return next(
-            (said for each in self._sets if (said := each.judge_filter(topic_filter)) is not None), False
-        )
+        return self._agreed(lambda rules: rules.judge_filter(topic_filter))
 
     def may_read_all(self, topic_filter: str) -> bool:
         """Return whether the client may read every topic that matches the filter. False also if only several rules
         together allow it."""
-        if self._scope is not None and not self._scope.judge_all(topic_filter):
-            return False
-        return next(
-            (said for each in self._sets if (said := each.judge_all(topic_filter)) is not None), False
-        )
+        return self._agreed(lambda rules: rules.judge_all(topic_filter))
 
     def forbidden(self, topics: Sequence[bytes]) -> frozenset[bytes]:
         """Return those of `topics`, as in PUBLISH packets, that the client may not publish to. Invalid topic names
@@ -113,10 +105,11 @@ class Permissions:
             self._publishable.add(topic)
         return frozenset(refused)
 
-    def _judge(self, topic: str, wanted: Access) -> bool:
-        if self._scope is not None and not self._scope.judge(topic, wanted):
+    def _agreed(self, judge: Callable[[RuleSet], bool | None]) -> bool:
+        """Return the verdict of the first rules that have one, if the scope does not object."""
+        if self._scope is not None and not judge(self._scope):
             return False
-        return next((said for each in self._sets if (said := each.judge(topic, wanted)) is not None), False)
+        return next((said for each in self._sets if (said := judge(each)) is not None), False)
 
 
 def fill_in(patterns: Sequence[Rule], user: str | None, client_id: str) -> list[Rule]:
