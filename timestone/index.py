@@ -46,7 +46,7 @@ damage and not "a newer Timestone"."""
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Self
 
@@ -54,7 +54,7 @@ import numpy as np
 import numpy.typing as npt
 
 from timestone.errors import UnsupportedFormat
-from timestone.kernel.entries import ENTRY_BYTES, entry_position
+from timestone.kernel.entries import ENTRY_BYTES, NO_TOPIC, entry_position
 from timestone.kernel.loops import crc32c
 
 FORMAT_VERSION = 1
@@ -107,16 +107,8 @@ class IndexHeader:
 
     def encode(self) -> bytes:
         """Return the 68 bytes at the front of the header page."""
-        fixed = _HEADER.pack(
-            _INDEX_MAGIC,
-            REPLICATED_VERSION if self.is_replicated else FORMAT_VERSION,
-            ENTRY_BYTES,
-            self.log_id,
-            self.base_offset,
-            self.created_us,
-            self.epoch,
-            self.boot_id,
-        )
+        version = REPLICATED_VERSION if self.is_replicated else FORMAT_VERSION
+        fixed = _HEADER.pack(_INDEX_MAGIC, version, ENTRY_BYTES, *astuple(self)[:-1])
         return fixed + _CRC.pack(crc32c(fixed))
 
     @property
@@ -253,29 +245,9 @@ class Trailer:
     recovered: bool = False
 
     def encode(self) -> bytes:
-        frames = self.frames or FrameLayout(0, 0, 0)
-        fixed = _TRAILER.pack(
-            TRAILER_MAGIC,
-            self._version,
-            TRAILER_RECOVERED if self.recovered else 0,
-            self.log_id,
-            self.base_offset,
-            self.entry_count,
-            self.segment_bytes,
-            self.first_timestamp_us,
-            self.last_timestamp_us,
-            self.sealed_us,
-            self.summary_count,
-            self.summary_crc,
-            self.entries_crc,
-            self.headed_count,
-            self.stored_bytes,
-            self.generation,
-            frames.frame_bytes,
-            frames.dictionary,
-            frames.table_crc,
-            self.removed_count,
-        )
+        *values, frames, removed_count, recovered = astuple(self)
+        head = TRAILER_MAGIC, self._version, TRAILER_RECOVERED if recovered else 0
+        fixed = _TRAILER.pack(*head, *values, *(frames or (0, 0, 0)), removed_count)
         return fixed + _CRC.pack(crc32c(fixed))
 
     @classmethod
@@ -309,6 +281,12 @@ class Trailer:
     def file_bytes(self) -> int:
         """Return the size of an index file with this trailer."""
         return entry_position(self.entry_count) + self.summary_count * SUMMARY.itemsize + TRAILER_BYTES
+
+
+def topics_used(topic_ids: npt.NDArray[np.uint32]) -> int:
+    """Return one more than the highest topic id; 0 if no record has a topic."""
+    named = topic_ids[topic_ids != NO_TOPIC]
+    return int(named.max()) + 1 if len(named) else 0
 
 
 class TopicCounts:

@@ -22,7 +22,7 @@ is damaged, the tags say the same. Bytes in, values out; no file is touched here
 
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Self
 
 import numpy as np
@@ -84,18 +84,8 @@ class FrameTag:
         return sizes and self.raw_end <= SEGMENT_BYTES_MAX
 
     def encode(self) -> bytes:
-        fixed = _TAG.pack(
-            *struct.unpack("<II4s", _TAG_START),
-            FORMAT_VERSION,
-            self.log_id,
-            self.base_offset,
-            self.number,
-            self.frame_bytes,
-            self.raw_bytes,
-            self.stored_bytes,
-            self.stored_crc,
-            self.dictionary,
-        )
+        start = struct.unpack("<II4s", _TAG_START)
+        fixed = _TAG.pack(*start, FORMAT_VERSION, *astuple(self))
         return fixed + _CRC.pack(crc32c(fixed))
 
     @classmethod

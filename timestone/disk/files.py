@@ -260,6 +260,10 @@ class Files:
                 self.write_all(fd, b"".join(group)[done:], position + done)
             position += wanted
 
+    def reader(self, fd: int) -> Callable[[int, int], bytes]:
+        """Return a function that reads an open file by position and length, as `pread` does."""
+        return lambda position, length_bytes: self.pread(fd, length_bytes, position)
+
     @contextmanager
     def opened(self, path: Path, *, write: bool = False) -> Iterator[int]:
         """Open an existing file for the block, which gets its descriptor, and close it behind."""

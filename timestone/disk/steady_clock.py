@@ -13,7 +13,7 @@ loss or a crash of the machine, the time since the last `state` was written does
 
 import json
 import secrets
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from timestone.disk.clock import Clock
 from timestone.disk.json_document import integer, json_object
@@ -35,14 +35,7 @@ class ClockState:
 
     def encode(self) -> bytes:
         """Encode a document for `decode`."""
-        values = {
-            "timeline": self.timeline,
-            "passed_us": self.passed_us,
-            "uptime_us": self.uptime_us,
-            "boot_id": self.boot_id.hex(),
-            "wall_us": self.wall_us,
-        }
-        return json.dumps(values).encode()
+        return json.dumps({**asdict(self), "boot_id": self.boot_id.hex()}).encode()
 
     @classmethod
     def decode(cls, document: bytes) -> "ClockState":

@@ -18,8 +18,9 @@ import numpy.typing as npt
 from timestone.compressed.framed_bytes import FramedBytes
 from timestone.disk.files import Files
 from timestone.errors import CorruptLog
+from timestone.index import topics_used
 from timestone.kernel import loops
-from timestone.kernel.entries import ENTRY, ENTRY_BYTES, NO_TOPIC, Entries
+from timestone.kernel.entries import ENTRY, ENTRY_BYTES, Entries
 from timestone.kernel.entry_checksum import EntrySeal
 from timestone.recovery.record_check import Mask, ends, holding, pieces
 
@@ -212,9 +213,7 @@ class Proofs:
         valid = np.flatnonzero(found)
         if len(valid):
             self.end_offset = first + int(valid[-1]) + 1
-        topics = entries["topic"][(found >= PROVEN) & (entries["topic"] != NO_TOPIC)]
-        if len(topics):
-            self.topic_count = max(self.topic_count, int(topics.max()) + 1)
+        self.topic_count = max(self.topic_count, topics_used(entries["topic"][found >= PROVEN]))
         for start, end in _runs(found):
             self._note(first + start, first + end, int(found[start]))
 

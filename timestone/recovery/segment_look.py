@@ -62,7 +62,7 @@ class SegmentLooks:
                 epoch = header.epoch
             if foreign := foreign_index(header, self._log_id, base):
                 raise FileNotFoundError(errno.ENOENT, foreign, str(path))
-            trailer = read_trailer(self._files, fd, path, self._log_id, base, self._files.size(fd))
+            trailer = read_trailer(self._files.reader(fd), self._files.size(fd), path, self._log_id, base)
             if trailer is None:
                 trailer = self._trailer_of_rewritten(base)
             if both:

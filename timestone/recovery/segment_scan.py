@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from timestone.compressed.frame_cache import DecodedFrames
-from timestone.compressed.frame_table import TAG_BYTES, is_framed
+from timestone.compressed.frame_table import TAG_BYTES, Read, is_framed
 from timestone.compressed.framed_bytes import FramedBytes, FramedFile, open_framed
 from timestone.disk.files import Files
 from timestone.format import names
@@ -32,6 +32,7 @@ from timestone.index import (
     IndexHeader,
     Summary,
     Trailer,
+    topics_used,
 )
 from timestone.kernel.entries import ENTRY, ENTRY_BYTES, HEADER_BYTES, NO_TOPIC, Entries, entry_position
 from timestone.kernel.entry_checksum import EntrySeal
@@ -74,7 +75,7 @@ def examine(
         return _without_index(files, base_offset, _any_segment_path(files, folder, base_offset))
     try:
         size = files.size(index_fd)
-        trailer = read_trailer(files, index_fd, index_path, log_id, base_offset, size)
+        trailer = read_trailer(files.reader(index_fd), size, index_path, log_id, base_offset)
         if trailer is not None:
             segment_path = names.segment_path(folder, base_offset, trailer.generation)
         else:
@@ -151,16 +152,13 @@ def _open_or_none(files: Files, path: Path) -> int | None:
         return None
 
 
-def read_trailer(
-    files: Files, index_fd: int, path: Path, log_id: int, base_offset: int, size_bytes: int
-) -> Trailer | None:
-    """Return the trailer of a sealed segment; None if the file has no valid trailer of this segment.
-
-    Raises UnsupportedFormat, OSError."""
+def read_trailer(read: Read, size_bytes: int, path: Path, log_id: int, base_offset: int) -> Trailer | None:
+    """Return the trailer of a sealed segment; None if the file has no valid trailer of this segment. read: reads the
+    index, which has `size_bytes`. Raises UnsupportedFormat, OSError."""
     if size_bytes < HEADER_BYTES + TRAILER_BYTES:
         return None
     try:
-        trailer = Trailer.decode(files.pread(index_fd, TRAILER_BYTES, size_bytes - TRAILER_BYTES), path)
+        trailer = Trailer.decode(read(size_bytes - TRAILER_BYTES, TRAILER_BYTES), path)
     except DamagedIndex:
         return None
     mine = (trailer.log_id, trailer.base_offset, trailer.file_bytes) == (log_id, base_offset, size_bytes)
@@ -269,12 +267,8 @@ class _Examiner:
     def _open_framed(self) -> str:
         """Read the compressed segment file by frames. Return what is wrong outside the frames, or an empty string."""
         scan = self.scan
-        file = FramedFile(
-            lambda position, length_bytes: self._files.pread(self._segment_fd, length_bytes, position),
-            scan.segment_file_bytes,
-            self._log_id,
-            scan.base_offset,
-        )
+        read = self._files.reader(self._segment_fd)
+        file = FramedFile(read, scan.segment_file_bytes, self._log_id, scan.base_offset)
         raw_bytes = scan.trailer.segment_bytes if scan.trailer else 0
         self._framed, wrong = open_framed(
             self._files, self._folder, file, DecodedFrames(), scan.frames, raw_bytes
@@ -291,7 +285,7 @@ class _Examiner:
         the dictionary lacks are verified by the entries, because these ids must not be assigned again."""
         end = entry_position(trailer.entry_count) + trailer.summary_count * SUMMARY.itemsize
         last = self._summary_rows(end - min(trailer.summary_count, 2) * SUMMARY.itemsize, end)
-        count = _topic_count(last["topic"])
+        count = topics_used(last["topic"])
         if count <= self._topic_count:
             return count
         rows = self._summary_rows(entry_position(trailer.entry_count), end)
@@ -301,7 +295,7 @@ class _Examiner:
             entries["topic"][self._seal.valid(entries, at)]
             for at, entries in self._entries(trailer.entry_count)
         ]
-        return max(map(_topic_count, proven), default=0)
+        return max(map(topics_used, proven), default=0)
 
     def _summary_rows(self, start: int, end: int) -> Summary:
         return np.frombuffer(self._files.pread(self._index_fd, end - start, start), dtype=SUMMARY)
@@ -417,7 +411,7 @@ class _Examiner:
             self.scan.segment_bytes = max(self.scan.segment_bytes, int(ends(entries).max()))
             self.scan.first_timestamp_us = self.scan.first_timestamp_us or int(entries["timestamp_us"][0])
             self.scan.last_timestamp_us = int(entries["timestamp_us"][-1])
-            self.scan.topic_count = max(self.scan.topic_count, _topic_count(entries["topic"]))
+            self.scan.topic_count = max(self.scan.topic_count, topics_used(entries["topic"]))
 
     def _entries(self, room: int) -> Iterator[tuple[int, Entries]]:
         ordinal = 0
@@ -440,8 +434,3 @@ def _used_count(entries: Entries) -> int:
     """Return the number of entries up to the last that is not all zeros; the rest is space allocated ahead."""
     used = np.flatnonzero(entries.view(np.uint64))
     return int(used[-1]) * 8 // ENTRY_BYTES + 1 if len(used) else 0
-
-
-def _topic_count(topic_ids: npt.NDArray[np.uint32]) -> int:
-    named = topic_ids[topic_ids != NO_TOPIC]
-    return int(named.max()) + 1 if len(named) else 0

@@ -23,6 +23,7 @@ from timestone.kernel import loops
 from timestone.kernel.entries import ENTRY, ENTRY_BYTES, HEADER_BYTES
 from timestone.kernel.entry_checksum import EntrySeal
 from timestone.recovery.record_verifier import CHUNK_ENTRIES, ByteSource, EntrySource, RawFile
+from timestone.recovery.segment_scan import read_trailer
 
 _TRIED_ENTRIES = 8
 """Number of entries of a piece that are tried to find its position."""
@@ -138,18 +139,8 @@ class SegmentFragments:
             aside,
             header if mine else None,
             Checkpoint.latest(page, self._log_id, self.base_offset),
-            self._trailer(file),
+            read_trailer(file.read, file.size_bytes, file.path, self._log_id, self.base_offset),
         )
-
-    def _trailer(self, file: RawFile) -> Trailer | None:
-        if file.size_bytes < HEADER_BYTES + TRAILER_BYTES:
-            return None
-        try:
-            trailer = Trailer.decode(file.read(file.size_bytes - TRAILER_BYTES, TRAILER_BYTES), file.path)
-        except DamagedIndex:
-            return None
-        mine = (trailer.log_id, trailer.base_offset) == (self._log_id, self.base_offset)
-        return trailer if mine and trailer.file_bytes == file.size_bytes else None
 
     def _cut(self) -> Trailer | None:
         """Return the trailer of the segment that a recovery has cut; None if none has."""

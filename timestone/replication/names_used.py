@@ -9,6 +9,7 @@ from typing import Any
 
 from timestone.disk.catalog import Catalog
 from timestone.disk.json_document import integer, json_object
+from timestone.index import topics_used
 from timestone.kernel.entries import NO_TOPIC
 from timestone.segment import Segment
 
@@ -66,8 +67,7 @@ def names_of(topic_ids: Any) -> int:
     """Return the number for one topic id, or an array of them."""
     if isinstance(topic_ids, int):
         return 0 if topic_ids == NO_TOPIC else topic_ids + 1
-    used = topic_ids[topic_ids != NO_TOPIC]
-    return int(used.max()) + 1 if len(used) else 0
+    return topics_used(topic_ids)
 
 
 def names_in(segment: Segment) -> int:

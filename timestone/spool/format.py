@@ -114,20 +114,20 @@ class Frame:
 def read_frames(files: Files, path: Path) -> Generator[Frame, None, None]:
     """Yield the frames of a part. Raises CorruptLog, UnsupportedFormat, OSError."""
     with files.opened(path) as fd:
-        yield from _frames(path, files.size(fd), lambda size, position: files.pread(fd, size, position))
+        yield from _frames(path, files.size(fd), files.reader(fd))
 
 
 def frames_of(path: Path, part: bytes) -> Generator[Frame, None, None]:
     """Yield the frames of a part that was read. path: for messages. Raises CorruptLog, UnsupportedFormat."""
-    yield from _frames(path, len(part), lambda size, position: part[position : position + size])
+    yield from _frames(path, len(part), lambda position, size: part[position : position + size])
 
 
 def _frames(path: Path, size: int, read: Callable[[int, int], bytes]) -> Generator[Frame, None, None]:
     position = 0
     while position < size:
-        head = read(_HEAD.size + 4, position)
+        head = read(position, _HEAD.size + 4)
         body_bytes = _body_bytes(path, head, size - position)
-        body = read(body_bytes, position + len(head))
+        body = read(position + len(head), body_bytes)
         yield _decode(path, head, body)
         position += len(head) + body_bytes
 
