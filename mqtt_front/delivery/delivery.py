@@ -109,7 +109,7 @@ class Delivery:
         """Note that an append concerns a parked feed. Called by the appending thread."""
         self._reads: Mailbox[tuple[Feed, Cursor, Batch | Exception]] = Mailbox(loop, self._read)
         self.counts = DeliveryCounts()
-        self._single = SingleDelivery(_PARKED, InFlight, sessions.changed, self.counts.by_log, traces)
+        self._single = SingleDelivery(_PARKED, InFlight, sessions.changed, self.counts, traces, FeedWake)
 
     def start(self, session: Session) -> None:
         """Schedule feeds without a pending step, after a connect or a change of subscriptions."""
@@ -131,25 +131,16 @@ class Delivery:
     def serve_woken(self, woken: list[Woken], began_ns: int) -> None:
         """Wake the readers of an append of the event loop, and serve those of feeds at once. began_ns: start of the
         append, by `time.perf_counter_ns`."""
+        if len(woken) <= _FEEDS_A_TURN and not self._ready:
+            woken = self._single.serve(woken, began_ns)
         left: list[tuple[Feed, Cursor]] = []
-        sent_count = 0
-        is_first = len(woken) <= _FEEDS_A_TURN and not self._ready
         for reader, first_offset in woken:
             if type(reader) is not Reader or type(reader.on_wake) is not FeedWake:
                 Wakeups.wake(((reader, first_offset),))
                 continue
             if reader.offset < first_offset:  # as `Reader.wake` does, which costs two calls more
                 reader.offset = first_offset
-            feed = reader.on_wake.feed
-            if is_first and feed.state is _PARKED and (sent := self._single.send(feed, reader)):
-                sent_count += 1
-                if sent == _MORE:
-                    self._make_ready(feed)
-            else:
-                left.append((feed, reader))
-        if sent_count:
-            self.counts.delivered += sent_count
-            self.counts.latency.observe(perf_counter_ns() - began_ns, sent_count)
+            left.append((reader.on_wake.feed, reader))
         if left:
             self._scheduled = True
             self._make_parked_ready(left, began_ns)

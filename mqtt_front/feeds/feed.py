@@ -10,6 +10,7 @@ from mqtt_front.codec.frame import Form
 from mqtt_front.feeds.group_store import Groups
 from mqtt_front.feeds.in_flight_window import InFlightWindow
 from mqtt_front.feeds.subscription import Grant, Subscription
+from mqtt_front.kernel import loops
 from mqtt_front.retained.messages import RetainedMessages
 from timestone.errors import OffsetOutOfRange
 from timestone.filters import FilterTree, topic_matches
@@ -100,16 +101,12 @@ class FeedWake:
         self._on_wake((self.feed, reader))
 
 
-class Feed:
+class Feed(loops.ServedFeed):
     """Feed of one session from one log."""
 
-    takes_singles = True
-    """Whether a record may be sent as `SingleDelivery` does, without `took` and `gave`."""
-
     __slots__ = (
-        "_acknowledged_count", "_grants", "_heads", "_on_wake", "_reads_all", "_tree", "forms", "gap", "key",
-        "log", "qos0_from", "reader", "ready_ns", "resend", "sent_below", "session", "source", "state", "subscriptions",
-        "tells_place", "window",
+        "_acknowledged_count", "_grants", "_heads", "_on_wake", "_reads_all", "_tree", "key", "ready_ns", "sent_below",
+        "source", "subscriptions",
     )  # fmt: skip
 
     def __init__(
@@ -126,6 +123,8 @@ class Feed:
         self.key = source.log.key if key is None else key
         """Key of the feed in its session."""
         self._heads = source.heads
+        self.takes_singles = True
+        """Whether a record may be sent as `SingleDelivery` does, without `took` and `gave`."""
         self.window = InFlightWindow(seen, in_flight)
         self.state = FeedState.DETACHED
         self.ready_ns = 0

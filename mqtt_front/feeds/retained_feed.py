@@ -80,8 +80,6 @@ class RetainedCursor:
 class RetainedFeed(Feed):
     """Retained messages of one log for the subscriptions of one SUBSCRIBE."""
 
-    takes_singles = False
-
     __slots__ = ("topic_filters", "until")
 
     def __init__(
@@ -96,6 +94,7 @@ class RetainedFeed(Feed):
         in_flight: Iterable[int] = (),
     ) -> None:
         super().__init__(session, source, seen, in_flight, key)
+        self.takes_singles = False
         self.topic_filters = dict.fromkeys(topic_filters)
         """Filters whose messages are not all sent."""
         self.until = until

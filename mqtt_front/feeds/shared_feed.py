@@ -122,8 +122,7 @@ class MemberCursor:
 class SharedFeed(Feed):
     """Member of a group."""
 
-    takes_singles = False  # the group decides about each record
-    __slots__ = ("entitled", "group", "window")
+    __slots__ = ("entitled", "group")
 
     def __init__(
         self,
@@ -135,6 +134,7 @@ class SharedFeed(Feed):
     ) -> None:
         """start: where a new group begins; by default with records appended from now on."""
         super().__init__(session, source, 0, key=own_key(source, topic_filter))
+        self.takes_singles = False  # the group decides about each record
         groups = source.groups
         self.group = groups.get(source.log, topic_filter, start, owner=groups.shares.owner(session.key))
         self.window: MemberWindow = MemberWindow(self.group, in_flight)

@@ -18,7 +18,7 @@ from mqtt_front.ingest.fair_share import FairShare
 from mqtt_front.ingest.puback import REPEATED, acknowledge_each, answer_turns
 from mqtt_front.ingest.routing import Router
 from mqtt_front.ingest.turn import Columns, Turn, write_batch_of
-from mqtt_front.kernel.loops import PublishFastPath, discharge
+from mqtt_front.kernel.loops import CollectedTurn, PublishFastPath, discharge
 from mqtt_front.kernel.publish_fast_path import PublishColumns, Source
 from mqtt_front.kernel.topic_cache import TOPIC_BITS, TOPIC_MASK
 from mqtt_front.protocol.events import Publishes, PublishRow
@@ -26,13 +26,12 @@ from mqtt_front.reasons import PUBLISH_REASONS, Reason
 from mqtt_front.retained.keeper import Appended
 from mqtt_front.runtime.loop import Loop
 from mqtt_front.runtime.mailbox import Mailbox
-from mqtt_front.runtime.traces import NO_TRACES, Traces
+from mqtt_front.runtime.traces import NO_TRACES, Trace, Traces
 from timestone.commit.submission import Submission
 from timestone.config import Ack
 from timestone.errors import TimestoneError
 from timestone.metrics.histogram import Histogram
 from timestone.reading.wakeups import Wakeups, Woken
-from timestone.writing.write_batch import WriteBatch
 from timestone_access.throttled_log import ThrottledLog
 
 DROP_REASONS = tuple(Reason(code).name.lower() for code in sorted(PUBLISH_REASONS) if Reason(code).is_error)
@@ -46,7 +45,7 @@ Written = Callable[[list[Woken], int], None]
 """Takes the readers that the loop's own appends have woken, and when the appends began, by `time.perf_counter_ns`."""
 
 
-class Ingest:
+class Ingest(CollectedTurn):
     """Collector of publishes, which submits them at the end of a turn. Event-loop thread only."""
 
     def __init__(
@@ -82,6 +81,7 @@ class Ingest:
         self._mailbox: Mailbox[tuple[Turn, int, Exception | int]] = Mailbox(loop, self._resolved)
         self._turn: Turn | None = None
         self._turns: deque[Turn] = deque()
+        self._batch_of = write_batch_of
         self._shares = FairShare(
             loop, total_bytes=total_bytes, client_bytes=client_bytes, share_bytes_per_s=share_bytes_per_s
         )
@@ -243,73 +243,33 @@ class Ingest:
         """Note that the portion of a source that takes turns was read."""
         self._shares.served(source)
 
-    def flush(self) -> None:
-        """Submit the collected publishes. Called at the end of each turn.
+    def _submit_turn(self) -> None:
+        turn, self._turn = self._turn, None
+        assert turn is not None
+        self.gathering.paused = self._ack is Ack.MEMORY
+        self._submit(turn)
 
-        A turn of the fast path is appended by this thread if nothing precedes it and the level `written` suffices. Most
-        of it is then delivered and acknowledged at once, without any state to keep."""
-        if self._turn is not None:  # then the fast path is paused, and has none
-            turn, self._turn = self._turn, None
-            self.gathering.paused = self._ack is Ack.MEMORY
-            return self._submit(turn)
-        answer_count = self.gathering.answer_count
-        if not self.gathering.count:
-            return None
-        began_ns, gathered = perf_counter_ns(), self.gathering.finish()
-        self.room_bytes -= gathered.size_bytes
-        self.received_count += gathered.record_count
-        self.gathered_count += gathered.record_count
-        if gathered.record_count == 1:
-            topic_id = int.from_bytes(gathered.topic_ids, sys.byteorder)
-            write_batch = WriteBatch.single(gathered.data, topic_id, gathered.flags[0])
-        else:
-            write_batch = write_batch_of(gathered)
-        if self._turns or (answer_count and not self._at_written):
-            return self._submit(Turn(gathered, write_batch))
-        retained = self._router.retained[gathered.log]
-        woken: list[Woken] = []
-        trace = self._traces.begin(began_ns) if began_ns >= self._traces.due_ns else None
-        outcome: range | Exception | None
-        try:
-            outcome = self._router.appendable[gathered.log].append_now(write_batch, woken)
-        except (TimestoneError, OSError) as error:
-            outcome = error
-        if trace is not None and isinstance(outcome, range):
-            trace.written(retained.log, outcome)
-        if woken:
-            self._written(woken, began_ns)
-        if not isinstance(outcome, range):
-            turn = Turn(gathered, write_batch)
-            turn.began_ns, turn.trace = began_ns, trace
-            return self._not_appended(turn, gathered.log, outcome)
-        if self._shares.looks_left or gathered.size_bytes > self.modest_bytes:
-            self._shares.submitted(gathered.sources)
-        else:
-            self._shares.modest_s = self._loop.time()
-        if answer_count:
-            self.acknowledge_all([gathered])
-            self.answer_times.observe(perf_counter_ns() - began_ns, answer_count)
-        if trace is not None:
-            self._traces.acknowledged(trace, answer_count)
-        self._settled[retained.log.key] = outcome.stop
-        discharge(gathered.sources, gathered.sizes)
-        self.room_bytes += gathered.size_bytes
-        if retained.position == outcome.start:  # none of them is retained
-            retained.position = outcome.stop
-        else:
-            self._appended([Appended(retained.log.key, outcome, False)])
-        if self._shares.held:
-            self._shares.settled(self.submitted_bytes)
-        return None
-
-    def _not_appended(self, turn: Turn, number: int, error: Exception | None) -> None:
-        """Submit a turn that this thread could not write, or settle one that failed."""
+    def _submit_collected(
+        self,
+        collected: PublishColumns,
+        began_ns: int,
+        trace: Trace | None,
+        error: Exception | None,
+        tried: bool,
+    ) -> None:
+        """Submit a turn of the fast path that this thread has not written, or settle one that failed."""
+        turn = Turn(collected)
+        turn.began_ns, turn.trace = began_ns, trace
         if error is None:
-            self._submit(turn, now=False)
+            self._submit(turn, now=not tried)
         else:
             turn.open_count = 1
             self._turns.append(turn)
-            self._resolved([(turn, number, error)])
+            self._resolved([(turn, collected.log, error)])
+
+    def _follow(self, key: str, offsets: range) -> None:
+        """Take appended records without retained ones into account, where others before them are not yet."""
+        self._appended([Appended(key, offsets, False)])
 
     def _submit(self, turn: Turn, *, now: bool = True) -> None:
         """now: this thread has not tried to write it yet."""

@@ -72,16 +72,16 @@ class Columns:
 class _GatheredColumns:
     """Records of one turn that the fast path collected."""
 
-    __slots__ = ("_write_batch", "acknowledged", "count", "retained")
+    __slots__ = ("_gathered", "acknowledged", "count", "retained")
 
-    def __init__(self, gathered: PublishColumns, write_batch: WriteBatch) -> None:
-        self._write_batch = write_batch
+    def __init__(self, gathered: PublishColumns) -> None:
+        self._gathered = gathered
         self.count = gathered.record_count
         self.retained = False
         self.acknowledged = any(gathered.answers)
 
     def write_batch(self) -> WriteBatch:
-        return self._write_batch
+        return write_batch_of(self._gathered)
 
 
 class Turn:
@@ -102,7 +102,7 @@ class Turn:
         "uneven",
     )
 
-    def __init__(self, gathered: PublishColumns | None = None, write_batch: WriteBatch | None = None) -> None:
+    def __init__(self, gathered: PublishColumns | None = None) -> None:
         self.gathered = gathered
         """The whole turn, if it was collected by the fast path."""
         self.began_ns = 0
@@ -123,8 +123,8 @@ class Turn:
         """Whether some answer is not success."""
         self.trace: Trace | None = None
         """If the turn is sampled."""
-        if gathered is not None and write_batch is not None:
-            self.columns[gathered.log] = _GatheredColumns(gathered, write_batch)
+        if gathered is not None:
+            self.columns[gathered.log] = _GatheredColumns(gathered)
 
     def all_answers(self) -> Iterable[tuple[Source, bytes, int]]:
         """Return the answers of both paths."""

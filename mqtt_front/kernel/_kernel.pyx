@@ -9,19 +9,22 @@ without the GIL, while the committer writes the previous batch."""
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
 from cpython.buffer cimport Py_buffer, PyBUF_STRIDED_RO, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.dict cimport PyDict_GetItemWithError
+from cpython.dict cimport PyDict_GetItemWithError, PyDict_SetItem
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_XDECREF
 from libc.errno cimport EAGAIN, EINTR, ENOENT, errno
 from libc.stdint cimport int16_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memset, strerror
+from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 import os
 from mqtt_front.codec.fields import VARINT_MAX
 from mqtt_front.codec.frame import Form, Framed
 from mqtt_front.codec.scan import RUN_PACKETS, RUN_TOPICS, PublishRun
 from mqtt_front.kernel.publish_fast_path import PublishColumns
+from timestone.errors import TimestoneError
+from timestone.writing.write_batch import WriteBatch
 
 cdef extern from "Python.h":
     PyObject *new_bytes "PyBytes_FromStringAndSize" (const char *data, Py_ssize_t size)
@@ -50,7 +53,7 @@ cdef extern from *:
     void prefetch(const void *address) nogil
     uint64_t folded(uint64_t one, uint64_t other) nogil
 
-INTERFACE = 12  # see mqtt_front/kernel/loops.py
+INTERFACE = 13  # see mqtt_front/kernel/loops.py
 
 cdef enum:
     PACKETS = 32768
@@ -459,12 +462,30 @@ cdef inline Py_ssize_t grown(Py_ssize_t room, Py_ssize_t wanted) noexcept nogil:
     return room if wanted <= room else max(wanted, 2 * room)
 
 
+cdef class ServedSession:
+    """See the Python version in `mqtt_front.kernel.single_delivery`."""
+
+    cdef public dict in_flight, released
+    cdef public object client, feeds, packet_ids
+    cdef public int64_t outstanding, saving_count, expiry_s
+    cdef public bint no_local
+
+
+cdef class ServedFeed:
+    """See the Python version in `mqtt_front.kernel.single_delivery`."""
+
+    cdef public dict forms, resend
+    cdef public object session, reader, log, gap, window, state
+    cdef public int64_t qos0_from
+    cdef public bint takes_singles, tells_place
+
+
 cdef class PolledClient:
     """See the Python version in `mqtt_front.kernel.publish_fast_path`."""
 
-    cdef public int64_t submitted_bytes, last_seen, sent_bytes, sent_packets
+    cdef public int64_t submitted_bytes, last_seen, sent_bytes, sent_packets, delivery_count, inflight_limit
     cdef public bint writable, closing
-    cdef public object session, permissions, publish_rates, socket, transport, counts
+    cdef public object session, permissions, publish_rates, socket, transport, counts, target
 
     def deliver(self, bytes data not None, int64_t count=0):
         cdef Py_ssize_t size = PyBytes_GET_SIZE(data)
@@ -751,7 +772,8 @@ cdef class PublishFastPath:
             self.sizes,
             answers,
         )
-        self.put_acks(answers)
+        if self.answer_count:
+            self.put_acks(answers)
         self.clear()
         return new_tuple(PublishColumns, columns)
 
@@ -770,6 +792,80 @@ cdef class PublishFastPath:
             at[2], at[3] = self.acks[number].packet_id[0], self.acks[number].packet_id[1]
             behind[self.acks[number].place] = at + 4
         free(behind)
+        return 0
+
+
+cdef inline int64_t now_ns() noexcept nogil:
+    cdef timespec now
+    clock_gettime(CLOCK_MONOTONIC, &now)  # as `time.perf_counter_ns` reads it
+    return <int64_t>now.tv_sec * 1_000_000_000 + now.tv_nsec
+
+
+cdef class CollectedTurn:
+    """See the Python version in `mqtt_front.kernel.publish_fast_path`."""
+
+    cdef public int64_t modest_bytes, room_bytes, received_count, gathered_count
+    cdef public PublishFastPath gathering
+    cdef public bint _at_written
+    cdef public object _turn, _turns, _router, _loop, _traces, _shares, _written, _settled
+    cdef public object acknowledge_all, answer_times, _batch_of
+
+    def flush(self):
+        if self._turn is not None:  # then the fast path is paused, and has none
+            self._submit_turn()
+        elif self.gathering.count:
+            self.flush_collected()
+
+    cdef int flush_collected(self) except -1:
+        """Append a turn in this thread if nothing precedes it and the level `written` suffices. Most of it is then
+        delivered and acknowledged at once, without any state to keep."""
+        cdef PublishFastPath gathering = self.gathering
+        cdef int64_t began_ns = now_ns(), count = gathering.count, answer_count = gathering.answer_count
+        cdef int64_t size_bytes = gathering.size_bytes, number = gathering.log
+        cdef uint32_t topic_id = gathering.ids[0]
+        cdef uint8_t flags = gathering.flags[0]
+        columns = gathering.finish()
+        self.room_bytes -= size_bytes
+        self.received_count += count
+        self.gathered_count += count
+        if self._turns or (answer_count and not self._at_written):
+            self._submit_collected(columns, 0, None, None, False)
+            return 0
+        batch = WriteBatch.single((<tuple>columns)[3], topic_id, flags) if count == 1 else self._batch_of(columns)
+        retained = self._router.retained[number]
+        cdef list woken = []
+        trace = self._traces.begin(began_ns) if began_ns >= <int64_t>self._traces.due_ns else None
+        try:
+            outcome = self._router.appendable[number].append_now(batch, woken)
+        except (TimestoneError, OSError) as error:
+            outcome = error
+        appended = isinstance(outcome, range)
+        if trace is not None and appended:
+            trace.written(retained.log, outcome)
+        if woken:
+            self._written(woken, began_ns)
+        if not appended:
+            self._submit_collected(columns, began_ns, trace, outcome, True)
+            return 0
+        if size_bytes > self.modest_bytes or self._shares.looks_left:
+            self._shares.submitted((<tuple>columns)[7])
+        else:
+            self._shares.modest_s = self._loop.time()
+        if answer_count:
+            self.acknowledge_all([columns])
+            self.answer_times.observe(now_ns() - began_ns, answer_count)
+        if trace is not None:
+            self._traces.acknowledged(trace, answer_count)
+        key = retained.log.key
+        self._settled[key] = outcome.stop
+        discharge((<tuple>columns)[7], (<tuple>columns)[8])
+        self.room_bytes += size_bytes
+        if retained.position == outcome.start:  # none of them is retained
+            retained.position = outcome.stop
+        else:
+            self._follow(key, outcome)
+        if self._shares.held:
+            self._shares.settled(self.submitted_bytes)
         return 0
 
 
@@ -1267,14 +1363,41 @@ cdef bytes framed(form, int qos, int retain, int packet_id, bytes payload, int64
 cdef class SingleDelivery:
     """See the Python version in `mqtt_front.kernel.single_delivery`."""
 
-    cdef object parked, in_flight, changed, by_log, traces
+    cdef object parked, in_flight, changed, counts, by_log, traces, wake_type
 
-    def __init__(self, parked, in_flight, changed, by_log, traces):
-        self.parked, self.in_flight, self.changed, self.by_log, self.traces = parked, in_flight, changed, by_log, traces
+    def __init__(self, parked, in_flight, changed, counts, traces, wake_type):
+        self.parked, self.in_flight, self.changed, self.counts = parked, in_flight, changed, counts
+        self.by_log, self.traces, self.wake_type = counts.by_log, traces, wake_type
 
-    def send(self, feed, reader):
-        session = feed.session
-        client = session.client
+    def serve(self, list woken not None, int64_t began_ns):
+        cdef list left = []
+        cdef int64_t sent_count = 0
+        cdef int sent
+        cdef ServedFeed feed
+        for one in woken:
+            reader, first_offset = <tuple>one
+            wake = getattr(reader, "on_wake", None)
+            sent = 0
+            if type(wake) is self.wake_type:
+                feed = wake.feed
+                if reader.offset < first_offset:  # as `Reader.wake` does
+                    reader.offset = first_offset
+                if feed.state is self.parked:
+                    sent = self.send_to(feed, reader)
+            sent_count += sent > 0
+            if sent != 1:
+                left.append(one)
+        if sent_count:
+            self.counts.delivered += sent_count
+            self.counts.latency.observe(now_ns() - began_ns, sent_count)
+        return left
+
+    def send(self, ServedFeed feed not None, reader):
+        return self.send_to(feed, reader)
+
+    cdef int send_to(self, ServedFeed feed, reader) except -1:
+        cdef ServedSession session = feed.session
+        cdef PolledClient client = session.client
         if (
             client is None
             or feed.reader is not reader
@@ -1292,23 +1415,24 @@ cdef class SingleDelivery:
         record = log.single(reader.offset)
         if record is None:
             return 0
-        offset, topic_id, flag_bits, header_length, stored = <tuple?>record
-        form = (<dict>feed.forms).get(topic_id)
-        target = client.target
-        if form is None or header_length or target.aliases is not None or offset < (<tuple>form)[4]:
+        offset_object, topic_id, flag_bits, header_length, stored = <tuple?>record
+        cdef int64_t offset = offset_object
+        cdef PyObject *form = PyDict_GetItemWithError(feed.forms, topic_id)
+        if form == NULL or <object>form is None or header_length or (<tuple>client.target)[2] is not None:
+            return 0
+        if offset < <int64_t>(<tuple>form)[4]:
             return 0
         cdef int flags = flag_bits, qos = min(flags >> 1 & 3, <int>(<tuple>form)[2]), packet_id = 0
         if qos == 2 or (qos == 0 and offset < feed.qos0_from):
             return 0
-        cdef dict in_flight
+        cdef dict in_flight = session.in_flight
         if qos:
             if session.released:
                 return 0
-            in_flight = session.in_flight
             packet_id = <int>session.packet_ids.last % PACKET_ID_MAX + 1
             while packet_id in in_flight:
                 packet_id = packet_id % PACKET_ID_MAX + 1
-        packet = framed(form, qos, flags & 1, packet_id, stored, target.packet_bytes)
+        packet = framed(<object>form, qos, flags & 1, packet_id, stored, (<tuple>client.target)[1])
         if packet is None:
             return 0
         window = feed.window
@@ -1322,8 +1446,9 @@ cdef class SingleDelivery:
             window.seen = following
         reader.offset = following
         client.delivery_count += 1
-        client.deliver(packet)
-        self.by_log[log.name] += 1
+        (<object>client).deliver(packet)
+        cdef PyObject *earlier = PyDict_GetItemWithError(self.by_log, log.name)
+        PyDict_SetItem(self.by_log, log.name, 1 if earlier == NULL else <object>earlier + 1)
         if self.traces.is_open:
             self.traces.delivered(log, range(offset, following))
         if session.expiry_s:

@@ -8,7 +8,7 @@ from mqtt_front.codec import frame, scan
 from mqtt_front.kernel import publish_fast_path, single_delivery, topic_cache
 from timestone.kernel.loops import choose
 
-INTERFACE = 12
+INTERFACE = 13
 """Incremented with every change of a signature or result, so that a stale build is not used with newer sources."""
 
 _native, REASON = choose("mqtt_front.kernel._kernel", INTERFACE)
@@ -22,9 +22,12 @@ if TYPE_CHECKING or _native is None:
     frame_records = frame.frame_records
     TopicCache = topic_cache.TopicCache
     PublishFastPath = publish_fast_path.PublishFastPath
+    ServedFeed = single_delivery.ServedFeed
+    ServedSession = single_delivery.ServedSession
     SingleDelivery = single_delivery.SingleDelivery
     PolledClient = publish_fast_path.PolledClient
     AdmittedCount = publish_fast_path.AdmittedCount
+    CollectedTurn = publish_fast_path.CollectedTurn
     discharge = publish_fast_path.discharge
 else:
     scan_publishes = _native.scan_publishes
@@ -32,9 +35,12 @@ else:
     frame_records = _native.frame_records
     TopicCache = _native.TopicCache
     PublishFastPath = _native.PublishFastPath
+    ServedFeed = _native.ServedFeed
+    ServedSession = _native.ServedSession
     SingleDelivery = _native.SingleDelivery
     PolledClient = _native.PolledClient
     AdmittedCount = _native.AdmittedCount
+    CollectedTurn = _native.CollectedTurn
     discharge = _native.discharge
 
 Sockets: Any = None if _native is None or sys.platform != "linux" else _native.Sockets

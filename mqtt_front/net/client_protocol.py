@@ -108,7 +108,6 @@ class ClientProtocol(ClientSocket):
         "exchange",
         "filters_served",
         "identity",
-        "inflight_limit",
         "looked_at",
         "owner",
         "redirect",
@@ -116,7 +115,6 @@ class ClientProtocol(ClientSocket):
         "requests",
         "session_key",
         "stay",
-        "target",
         "will",
     )  # fmt: skip
 

@@ -107,7 +107,6 @@ class ClientSocket(loops.PolledClient):
         "began_us",
         "broker",
         "connected",
-        "delivery_count",
         "descriptor",
         "discarded_bytes",
         "gathered_count",

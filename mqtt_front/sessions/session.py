@@ -12,6 +12,7 @@ from mqtt_front.feeds.feed import Feed, FeedState, LogSource, OnWake
 from mqtt_front.feeds.filter_feeds import FilterFeeds
 from mqtt_front.feeds.retained_feed import RetainedFeed
 from mqtt_front.feeds.subscription import Subscription
+from mqtt_front.kernel import loops
 from mqtt_front.protocol.packet_ids import PacketIds
 from mqtt_front.protocol.topic_aliases import OutgoingAliases
 from mqtt_front.reasons import Reason
@@ -70,15 +71,13 @@ class Client(Protocol):
         """Close it at once, without a reason; its session is kept."""
 
 
-class Session:
+class Session(loops.ServedSession):
     """Session of one client. Event-loop thread only."""
 
     __slots__ = (
-        "_changed", "_changes", "_no_local_count", "_replays", "_together",
-        "client", "client_id", "counted_bytes", "documented", "documented_subscriptions", "expiry_s", "feeds",
-        "in_flight", "key",
-        "no_local", "outstanding", "packet_ids", "permissions", "reads_server", "received", "released", "saving_count",
-        "size_bytes", "subscriptions", "system_filters", "unsettled",
+        "_changed", "_changes", "_no_local_count", "_replays", "_together", "client_id", "counted_bytes", "documented",
+        "documented_subscriptions", "key", "permissions", "reads_server", "received", "size_bytes", "subscriptions",
+        "system_filters", "unsettled",
     )  # fmt: skip
 
     def __init__(self, key: str, expiry_s: int = 0, last_packet_id: int = 0) -> None:

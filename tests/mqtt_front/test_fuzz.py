@@ -20,6 +20,7 @@ from mqtt_front.codec import packets
 from mqtt_front.codec.packets import Connack, Disconnect
 from mqtt_front.errors import MalformedPacket, MqttError, ProtocolViolation
 from mqtt_front.ingest.routing import Router
+from mqtt_front.kernel import loops
 from mqtt_front.net.client_protocol import ClientProtocol
 from mqtt_front.protocol.connection import Connection, Inbound, State
 from mqtt_front.protocol.events import Acknowledgements, Pings, Publishes
@@ -195,7 +196,8 @@ def test_fast_path_stores_and_answers_like_the_general_path(tmp_path: Path, leve
                     acked = [one for one in answers if isinstance(one, (packets.Puback, packets.Pubrec))]
                     outcomes.append((stored, wire.ended, ends, [] if wire.ended else acked))
                 assert outcomes[0] == outcomes[1]
-        assert quick.ingest.gathered_count > 0 == usual.ingest.gathered_count
+        assert (quick.ingest.gathered_count > 0) == (loops.NAME == "native")
+        assert usual.ingest.gathered_count == 0
 
 
 @pytest.mark.parametrize("level", LEVELS)

@@ -10,6 +10,7 @@ from mqtt_front.codec.decode import decode_packet, packet_end
 from mqtt_front.codec.encode import encode_packet
 from mqtt_front.codec.packets import Connack, Connect, Packet, Publish
 from mqtt_front.codec.properties import Properties
+from mqtt_front.kernel import loops
 from mqtt_front.reasons import Reason
 from mqtt_front.sessions.session import Target
 from tests.support.waiting import TIMEOUT_S
@@ -30,7 +31,7 @@ def parse(data: bytes, level: int) -> tuple[list[Packet], bytes]:
     return found, data[at:]
 
 
-class FakeClient:
+class FakeClient(loops.PolledClient):
     """The connection of a session's client without a network: it keeps the deliveries."""
 
     def __init__(self, level: int = 4, packet_bytes: int = 1 << 28, inflight_limit: int = 65_535) -> None:
@@ -48,7 +49,7 @@ class FakeClient:
     def cut_off(self) -> None:
         raise AssertionError("only `OutboundLimit` calls this")
 
-    def deliver(self, data: bytes) -> None:
+    def deliver(self, data: bytes, count: int = 0) -> None:
         found, rest = parse(data, self.target.level)
         assert rest == b""
         self.publishes += [packet for packet in found if isinstance(packet, Publish)]

@@ -6,13 +6,14 @@ from typing import Any
 import pytest
 
 from mqtt_front.codec import frame, scan
-from mqtt_front.kernel import publish_fast_path, topic_cache
+from mqtt_front.kernel import topic_cache
+from tests.support.python_fast_path import PublishFastPath
 
 _TWINS: dict[str, Any] = {
     "scan_publishes": scan.scan_publishes,
     "frame_records": frame.frame_records,
     "TopicCache": topic_cache.TopicCache,
-    "PublishFastPath": publish_fast_path.PublishFastPath,
+    "PublishFastPath": PublishFastPath,
 }
 NATIVE: Any = (
     importlib.import_module("mqtt_front.kernel._kernel")

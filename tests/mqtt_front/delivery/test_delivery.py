@@ -14,6 +14,7 @@ import timestone
 from mqtt_front.delivery.delivery import Delivery
 from mqtt_front.feeds.feed import Feed, FeedState, LogSource
 from mqtt_front.feeds.subscription import Subscription
+from mqtt_front.kernel import loops
 from mqtt_front.runtime.clocks import PassingTime
 from mqtt_front.sessions.session import Session
 from tests.support.manual_loop import ManualLoop
@@ -25,6 +26,10 @@ from timestone.reading.wakeups import Woken
 from timestone.store import Store
 from timestone.writing.write_batch import WriteBatch
 from timestone_access.throttled_log import ThrottledLog
+
+needs_kernel = pytest.mark.skipif(
+    loops.NAME != "native", reason="the compiled kernel was not built: make install"
+)
 
 
 class Parts:
@@ -138,6 +143,7 @@ def test_one_append_wakes_the_loop_once_for_all_its_readers(parts: Parts) -> Non
     assert all(len(client.take()) == 1 for _, client in clients)
 
 
+@needs_kernel
 def test_parked_client_is_sent_the_loops_own_record_without_a_read(
     parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -458,6 +464,7 @@ def test_closing_store_stops_its_feeds_silently(parts: Parts, store: Store) -> N
     assert parts.state(session) in (FeedState.DETACHED, FeedState.PARKED)
 
 
+@needs_kernel
 def test_single_records_are_delivered_without_a_batch(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     session, client = parts.client("t")
     parts.publish(b"the topic is known from now on")

@@ -1,17 +1,16 @@
 """Packets that a session gets for a run of records."""
 
-from collections import Counter
-
 import numpy as np
 import pytest
 
 from mqtt_front.codec.packets import Publish
 from mqtt_front.codec.properties import NO_PROPERTIES, Properties
 from mqtt_front.delivery import packing
+from mqtt_front.delivery.delivery import DeliveryCounts
 from mqtt_front.delivery.packing import Packed, pack
-from mqtt_front.feeds.feed import Feed, FeedState, LogSource
+from mqtt_front.feeds.feed import Feed, FeedState, FeedWake, LogSource
 from mqtt_front.feeds.subscription import Subscription
-from mqtt_front.kernel import loops, single_delivery
+from mqtt_front.kernel import loops
 from mqtt_front.protocol.header_block import header_block
 from mqtt_front.protocol.topic_aliases import OutgoingAliases
 from mqtt_front.runtime.clocks import PassingTime
@@ -31,8 +30,11 @@ Single = tuple[int, int, int, int, bytes]
 singles: list[int] = []
 """Offsets that were sent one by one, as far as that is tried at all."""
 SENDERS = {
-    twin: sender(FeedState.PARKED, InFlight, lambda session: None, Counter(), NO_TRACES)
-    for twin, sender in (("python", single_delivery.SingleDelivery), (loops.NAME, loops.SingleDelivery))
+    name: loops.SingleDelivery(
+        FeedState.PARKED, InFlight, lambda session: None, DeliveryCounts(), NO_TRACES, FeedWake
+    )
+    for name in (loops.NAME,)
+    if name == "native"
 }
 tried_sender = ""
 
@@ -52,7 +54,7 @@ class Receiver(FakeClient):
 
     data = b""
 
-    def deliver(self, data: bytes) -> None:
+    def deliver(self, data: bytes, count: int = 0) -> None:
         self.data += data
 
 

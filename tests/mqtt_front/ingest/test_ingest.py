@@ -15,6 +15,7 @@ from mqtt_front.codec.packets import Puback, Publish, Pubrec
 from mqtt_front.ingest.fair_share import LOOK_S, TURN_S
 from mqtt_front.ingest.ingest import Ingest
 from mqtt_front.ingest.routing import Router
+from mqtt_front.kernel import loops
 from mqtt_front.protocol.events import Publishes, PublishRow
 from mqtt_front.retained.keeper import Appended
 from tests.support.faulty_files import FaultyFiles
@@ -29,6 +30,10 @@ from timestone.reading.wakeups import Woken
 from timestone.store import Store
 from timestone.writing.write_batch import WriteBatch
 from timestone_access.throttled_log import ThrottledLog
+
+needs_kernel = pytest.mark.skipif(
+    loops.NAME != "native", reason="the compiled kernel was not built: make install"
+)
 
 
 class Parts:
@@ -120,6 +125,7 @@ def test_ingest_reports_appended_records_and_whether_some_are_retained(parts: Pa
     ]
 
 
+@needs_kernel
 def test_wait_for_earlier_publishes_ends_when_the_log_has_them(parts: Parts) -> None:
     known: list[dict[str, int]] = []
 
@@ -359,6 +365,7 @@ def test_closed_store_fails_publishes_like_other_errors(parts: Parts, store: Sto
     assert source.writes == [[Puback(1, 0x83)]]
 
 
+@needs_kernel
 def test_fast_path_publishes_are_one_batch_and_answered_in_order(parts: Parts) -> None:
     parts.know(b"a")
     one, other = Source(), Source(5)
@@ -375,6 +382,7 @@ def test_fast_path_publishes_are_one_batch_and_answered_in_order(parts: Parts) -
     assert parts.appended[-1] == Appended("mqtt", range(1, 5), retained=False)
 
 
+@needs_kernel
 def test_fast_path_keeps_the_order_with_general_publishes_of_a_turn(parts: Parts) -> None:
     parts.know(b"a")
     source = Source()
@@ -387,6 +395,7 @@ def test_fast_path_keeps_the_order_with_general_publishes_of_a_turn(parts: Parts
     assert source.acknowledged == [1, 2, 3]
 
 
+@needs_kernel
 def test_new_topics_are_learned_and_then_use_the_fast_path(parts: Parts) -> None:
     learning, other = Source(router=parts.router), Source()
     sent = [Publish(topic, topic.encode(), 1, packet_id=1) for topic in ("x", "y", "x")]
@@ -399,6 +408,7 @@ def test_new_topics_are_learned_and_then_use_the_fast_path(parts: Parts) -> None
     assert (len(parts.router.logs[0].topics), parts.ingest.dropped_count) == (2, 0)
 
 
+@needs_kernel
 def test_fast_path_takes_more_topics_than_one_run(parts: Parts) -> None:
     topics = [b"%d" % number for number in range(600)]
     parts.know(*topics)
@@ -417,6 +427,7 @@ def test_fast_path_is_not_used_at_level_memory(store: Store) -> None:
     assert parts.gather(Source(), Publish("a", b"1", 1, packet_id=1)) == 0
 
 
+@needs_kernel
 def test_large_fast_path_batch_is_submitted_before_the_end_of_the_turn(
     parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -437,6 +448,7 @@ def test_large_fast_path_batch_is_submitted_before_the_end_of_the_turn(
     assert write_batches == [4, 1]
 
 
+@needs_kernel
 def test_bounds_hold_for_the_fast_path(store: Store) -> None:
     parts = Parts(store, client_bytes=100)
     parts.know(b"a")
@@ -450,6 +462,7 @@ def test_bounds_hold_for_the_fast_path(store: Store) -> None:
     assert [*held, greedy.held()] == [False, True, False]
 
 
+@needs_kernel
 @pytest.mark.parametrize("plain", [True, False])
 def test_flooding_client_takes_turns_beside_a_light_one(store: Store, *, plain: bool) -> None:
     parts = Parts(store, client_bytes=1000)
@@ -466,6 +479,7 @@ def test_flooding_client_takes_turns_beside_a_light_one(store: Store, *, plain: 
     assert not greedy.held()
 
 
+@needs_kernel
 @pytest.mark.parametrize("ack", [Ack.WRITTEN, Ack.SYNCED])
 def test_disk_error_is_reported_to_fast_path_sources(tmp_path: Path, ack: Ack) -> None:
     files = FaultyFiles()

@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 from mqtt_front.codec.encode import encode_packet
 from mqtt_front.codec.packets import Publish
 from mqtt_front.codec.scan import RUN_PACKETS, RUN_TOPICS
-from mqtt_front.kernel.publish_fast_path import PublishColumns, PublishFastPath
+from mqtt_front.kernel.publish_fast_path import PublishColumns
 from mqtt_front.kernel.topic_cache import TopicCache
 from tests.support.mqtt_kernels import NATIVE, each_kernel
 from tests.support.mqtt_packets import any_packet, publishes
+from tests.support.python_fast_path import PublishFastPath
 from tests.support.waiting import wait_for
 
 KNOWN = {b"a": 0, b"b": 7, b"other/log": 1 << 32 | 3, b"t/9": 9}

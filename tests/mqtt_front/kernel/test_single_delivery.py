@@ -1,14 +1,13 @@
-"""A single record is sent at once by either twin; what it refuses is in `delivery/test_packing.py`."""
+"""A single record is sent at once; what it refuses is in `delivery/test_packing.py`."""
 
 import functools
-from collections import Counter
-from typing import Any
 
 import pytest
 
-from mqtt_front.feeds.feed import Feed, FeedState, LogSource
+from mqtt_front.delivery.delivery import DeliveryCounts
+from mqtt_front.feeds.feed import Feed, FeedState, FeedWake, LogSource
 from mqtt_front.feeds.subscription import Subscription
-from mqtt_front.kernel import loops, single_delivery
+from mqtt_front.kernel import loops
 from mqtt_front.runtime.traces import NO_TRACES
 from mqtt_front.sessions.session import InFlight, Session
 from tests.support.mqtt_clients import FakeClient
@@ -17,12 +16,9 @@ from timestone.reader import Reader
 from timestone.store import Store
 from timestone.writing.write_batch import WriteBatch
 
-TWINS = {"python": single_delivery.SingleDelivery, loops.NAME: loops.SingleDelivery}
-
-
-@pytest.fixture(params=list(TWINS))
-def twin(request: pytest.FixtureRequest) -> Any:
-    return TWINS[request.param]
+pytestmark = pytest.mark.skipif(
+    loops.NAME != "native", reason="the compiled kernel was not built: make install"
+)
 
 
 @pytest.fixture
@@ -33,11 +29,14 @@ def log(store: Store) -> Log:
 class Parts:
     """A client that is subscribed to a topic and knows how its records are sent."""
 
-    def __init__(self, twin: Any, log: Log, *, qos: int, expiry_s: int = 0) -> None:
+    def __init__(self, log: Log, *, qos: int, expiry_s: int = 0) -> None:
         self.log = log
         self.changed: list[Session] = []
-        self.sent: Counter[str] = Counter()
-        self.delivery = twin(FeedState.PARKED, InFlight, self.changed.append, self.sent, NO_TRACES)
+        self.counts = DeliveryCounts()
+        self.sent = self.counts.by_log
+        self.delivery = loops.SingleDelivery(
+            FeedState.PARKED, InFlight, self.changed.append, self.counts, NO_TRACES, FeedWake
+        )
         self.session, self.client = Session("c", expiry_s), FakeClient()
         self.session.subscribe(Subscription("t", qos), [LogSource.of(log)])
         self.session.client = self.client
@@ -58,8 +57,8 @@ class Parts:
         return sent
 
 
-def test_record_is_sent_and_the_feed_is_parked(twin: Any, log: Log) -> None:
-    parts = Parts(twin, log, qos=1, expiry_s=60)
+def test_record_is_sent_and_the_feed_is_parked(log: Log) -> None:
+    parts = Parts(log, qos=1, expiry_s=60)
     assert [parts.send(b"a"), parts.send(b"b", 0)] == [1, 1]
     assert [(one.payload, one.qos, one.packet_id) for one in parts.client.take()] == [
         (b"a", 1, 1),
@@ -79,21 +78,21 @@ def test_record_is_sent_and_the_feed_is_parked(twin: Any, log: Log) -> None:
     assert parts.sent == {"mqtt": 2}
 
 
-def test_packet_id_in_use_is_not_given_again(twin: Any, log: Log) -> None:
-    parts = Parts(twin, log, qos=1)
+def test_packet_id_in_use_is_not_given_again(log: Log) -> None:
+    parts = Parts(log, qos=1)
     parts.session.packet_ids.last = 65_534
     parts.session.in_flight[1] = InFlight(parts.feed, 0, 1)
     assert [parts.send(b"a"), parts.send(b"b")] == [1, 1]
     assert [one.packet_id for one in parts.client.take()] == [65_535, 2]
 
 
-def test_session_without_expiry_is_not_reported(twin: Any, log: Log) -> None:
-    parts = Parts(twin, log, qos=0)
+def test_session_without_expiry_is_not_reported(log: Log) -> None:
+    parts = Parts(log, qos=0)
     assert parts.send(b"a") == 1 and parts.changed == []
 
 
-def test_feed_with_more_to_read_is_not_parked(twin: Any, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    parts = Parts(twin, log, qos=0)
+def test_feed_with_more_to_read_is_not_parked(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = Parts(log, qos=0)
     parts.feed.state = FeedState.READY
     with monkeypatch.context() as patched:  # another record arrives while it is sent
         append = functools.partial(log.append, b"b", topic="t", ack="written")
@@ -104,15 +103,15 @@ def test_feed_with_more_to_read_is_not_parked(twin: Any, log: Log, monkeypatch: 
     assert [parts.again(), parts.again()] == [1, 0], "the reader is behind the last record"
 
 
-def test_record_in_front_of_others_is_not_sent_alone(twin: Any, log: Log) -> None:
-    parts = Parts(twin, log, qos=0)
+def test_record_in_front_of_others_is_not_sent_alone(log: Log) -> None:
+    parts = Parts(log, qos=0)
     log.append_many([b"a", b"b"], topic="t", ack="written")
     assert parts.send(b"c", 0) == 0
 
 
 @pytest.mark.parametrize("why", ["released", "QoS 2", "no client", "saving"])
-def test_anything_unusual_changes_nothing(twin: Any, log: Log, why: str) -> None:
-    parts = Parts(twin, log, qos=2)
+def test_anything_unusual_changes_nothing(log: Log, why: str) -> None:
+    parts = Parts(log, qos=2)
     if why == "released":
         parts.session.released[7] = None
     elif why == "no client":

@@ -324,7 +324,7 @@ class Parts:
         self.memory = bytearray(FRONT_BYTES + 65_536)
         self.known = loops.TopicCache()
         self.known.add(b"t", 0)
-        self.gathering = loops.PublishFastPath(self.known, 1 << 20)
+        self.gathering: Any = loops.PublishFastPath(self.known, 1 << 20)
         self.room_bytes = 1 << 20
         self.sockets = loops.Sockets(
             self.gathering, self, self.memory, FRONT_BYTES, MODEST_BYTES, PIECE_BYTES
