@@ -32,7 +32,6 @@ from timestone.kernel.entries import NO_TOPIC
 from timestone.kernel.loops import crc32c
 
 _ENTRY = struct.Struct("<IH")
-_SALT = struct.Struct("<QIH")
 _ENTRY_MOST_BYTES = _ENTRY.size + TOPIC_BYTES_MAX
 _READ_BYTES = 1 << 20
 _RESYNC_BYTES = 16 * 1024
@@ -107,6 +106,7 @@ class TopicDictionary:
         """Number of durable names and their end position; None before the first sync."""
         try:
             self.identity = self._read_identity(known)
+            self._salt_crc = crc32c(self.identity.log_id.to_bytes(8, "little"))
             self.refresh()
         except BaseException:
             self.close()
@@ -393,7 +393,7 @@ class TopicDictionary:
         return b"".join(pieces)
 
     def _crc(self, number: int, name: bytes) -> int:
-        return crc32c(name, crc32c(_SALT.pack(self.identity.log_id, number, len(name))))
+        return crc32c(_ENTRY.pack(number, len(name)) + name, self._salt_crc)
 
     def _open_fd(self) -> int:
         if self._fd is None:
