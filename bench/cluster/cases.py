@@ -15,6 +15,7 @@ from ..mqtt.scenario import Scenario, run_scenario
 from ..mqtt.servers import timestone_server
 from ..mqtt.target import Target
 from . import appends
+from .bare_replication import acknowledgements_us, percentiles
 from .own_cluster import Node, OwnCluster, own_cluster
 from .pauses import publisher
 from .peer_clusters import (
@@ -116,19 +117,21 @@ class Lab:
     @cached_property
     def nats(self) -> System:
         assert self.programs.nats is not None
-        return self._stack.enter_context(nats_cluster(self.programs.nats, self._folder("nats")))
+        return self._stack.enter_context(nats_cluster(self.programs.nats, self.new_folder("nats")))
 
     @cached_property
     def rabbitmq(self) -> System:
         assert self.programs.rabbitmq is not None
-        return self._stack.enter_context(rabbitmq_cluster(self.programs.rabbitmq, self._folder("rabbitmq")))
+        return self._stack.enter_context(
+            rabbitmq_cluster(self.programs.rabbitmq, self.new_folder("rabbitmq"))
+        )
 
     @cached_property
     def kafka(self) -> KafkaCluster:
         assert self.programs.kafka is not None
-        return self._stack.enter_context(kafka_cluster(self.programs.kafka, self._folder("kafka")))
+        return self._stack.enter_context(kafka_cluster(self.programs.kafka, self.new_folder("kafka")))
 
-    def _folder(self, name: str) -> Path:
+    def new_folder(self, name: str) -> Path:
         """Return a folder that does not exist: a start that failed has left one."""
         number = len(list(self.directory.glob(f"{name}*")))
         return self.directory / (f"{name}-{number}" if number else name)
@@ -173,6 +176,15 @@ def _puback(system: Callable[[Lab], System]) -> Callable[[Lab], Figures]:
     def measure(lab: Lab) -> Figures:
         scenario = Scenario(name="fan-in", publishers=1, messages=lab.sizes.single_messages, window=1)
         return _run(scenario, system(lab), ["ack_p50_us", "ack_p99_us"])
+
+    return measure
+
+
+def _puback_bare(followers: int) -> Callable[[Lab], Figures]:
+    def measure(lab: Lab) -> Figures:
+        folder = lab.new_folder(f"bare-{followers}")
+        p50_us, p99_us = percentiles(acknowledgements_us(folder, lab.sizes.single_messages, followers))
+        return {"ack_p50_us": p50_us, "ack_p99_us": p99_us}
 
     return measure
 
@@ -294,6 +306,8 @@ CASES: Mapping[str, Case] = {
     "puback single": Case(_puback(lambda lab: lab.single), "puback single"),
     "puback cluster": Case(_puback(Lab.direct), "puback single"),
     "puback relayed": Case(_puback(Lab.relayed), "puback cluster"),
+    "puback bare": Case(_puback_bare(2), "puback cluster"),
+    "puback bare single": Case(_puback_bare(0), "puback bare"),
     "puback nats": Case(_puback(lambda lab: lab.nats), "puback cluster", "nats"),
     "puback rabbitmq": Case(_puback(lambda lab: lab.rabbitmq), "puback cluster", "rabbitmq"),
     "lone single": Case(_lone(lambda lab: lab.single), "lone single"),
