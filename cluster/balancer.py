@@ -94,12 +94,18 @@ Step = Change | HandOver | Settle
 def placed(number: int, nodes: Mapping[str, Member], count: int) -> tuple[str, ...]:
     """Return the nodes that shall hold a shard, the preferred leader first: those with the highest scores, in different
     zones while there are any. Fewer than `count` if there are fewer nodes."""
-    ranked = sorted(nodes, key=lambda node: (-_score(number, node, nodes[node].weight), node))
+    return _placed(number, tuple(sorted((node, one.weight, one.zone) for node, one in nodes.items())), count)
+
+
+@functools.lru_cache(1 << 12)
+def _placed(number: int, nodes: tuple[tuple[str, int, str], ...], count: int) -> tuple[str, ...]:
+    zones = {node: zone for node, _, zone in nodes}
+    ranked = [node for node, weight, _ in sorted(nodes, key=lambda one: (-_score(number, *one[:2]), one[0]))]
     chosen: list[str] = []
     while len(chosen) < min(count, len(ranked)):
-        used = Counter(nodes[one].zone for one in chosen)
+        used = Counter(zones[one] for one in chosen)
         left = (one for one in ranked if one not in chosen)
-        chosen.append(min(left, key=lambda one: used[nodes[one].zone]))  # of equal ones the first
+        chosen.append(min(left, key=lambda one: used[zones[one]]))  # of equal ones the first
     return tuple(chosen)
 
 

@@ -15,6 +15,11 @@ class Fenced(Frame):
     """To a sender of an older generation: there is a newer one."""
 
 
+@dataclass(frozen=True, slots=True)
+class Beat(Frame):
+    """In place of the frames of a heartbeat: all that the sender has last said in this generation still holds."""
+
+
 # Follower to leader.
 
 

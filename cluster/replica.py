@@ -19,7 +19,7 @@ from collections.abc import Mapping
 
 from .actions import Action, Alarm, Propose, Refresh, Send, StepDown
 from .follower import Follower
-from .frames import Committed, Diverged, Fenced, Follow, Frame, Held, Records, Reset, Started
+from .frames import Beat, Committed, Diverged, Fenced, Follow, Frame, Held, Records, Reset, Started
 from .leader import Leader
 from .replica_log import ReplicaLog
 from .shard_record import ShardRecord, node_of
@@ -106,7 +106,7 @@ class Replica:
             self._leave_if_leading()
             self.actions.append(Refresh())
         elif frame.generation < self.generation:
-            if isinstance(frame, Follow | Records | Committed):
+            if isinstance(frame, Beat | Follow | Records | Committed):
                 self.actions.append(Send(member, Fenced(self.generation)))
         elif isinstance(self.role, Leader):
             self._received_by_leader(self.role, member, frame)

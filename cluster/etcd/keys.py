@@ -1,5 +1,6 @@
 """Keys of a cluster in etcd and their values, encoded and checked. `shards/<k>` is in `shard_record`."""
 
+import functools
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -142,9 +143,11 @@ class ClusterValue:
         return _decoded(value, made)
 
 
-LEVELS = 1, 2
+BEATS_LEVEL = 3
+LEVELS = 1, BEATS_LEVEL
 """Lowest and highest level of the protocol that this version speaks. 2: records of shards have `left`, and nodes delete
-replicas that they shall not have any more."""
+replicas that they shall not have any more. 3: one frame is the heartbeat of all shards that two nodes share, where both
+offer it, at any level of the cluster."""
 MOST_WEIGHT = 1000
 
 
@@ -197,6 +200,11 @@ LOG_SETTINGS = (
 """Settings of a log that may be given for a cluster: fields of `timestone.LogConfig`."""
 
 
+@functools.lru_cache(256)
+def _config(settings: tuple[tuple[str, int | str], ...]) -> LogConfig:
+    return with_settings(LogConfig(), dict(settings))
+
+
 @dataclass(frozen=True, slots=True)
 class LogValue:
     """A log."""
@@ -207,7 +215,7 @@ class LogValue:
     @property
     def config(self) -> LogConfig:
         """Return the settings of a new replica."""
-        return with_settings(LogConfig(), self.settings)
+        return _config(tuple(sorted(self.settings.items())))
 
     def changed(self, settings: Mapping[str, Any]) -> "LogValue":
         """Return the value with other settings. Raises ValueError or TypeError for an invalid one."""

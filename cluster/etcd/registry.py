@@ -57,11 +57,16 @@ class Registry:
 
     def address_of(self, node: str) -> str | None:
         """Return where a node can be reached; None if it is not registered, or says nothing valid."""
+        value = self.value_of(node)
+        return value.peer if value is not None else None
+
+    def value_of(self, node: str) -> NodeValue | None:
+        """Return what a node has registered; None for one that is away, or whose value cannot be decoded."""
         pair = self.pairs.get(self.keys.node(node))
         if pair is None:
             return None
         try:
-            return NodeValue.decode(pair.value).peer
+            return NodeValue.decode(pair.value)
         except UndecodableValue as error:
             _LOGGER.error("node %s: %s", node, error)
             return None

@@ -138,6 +138,8 @@ class FrontHost:
             self._left()
 
     def _left(self) -> None:
+        if self._around is not None:
+            self._around.hurry()
         if not self._is_divided:
             self._pass_on()
 

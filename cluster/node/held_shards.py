@@ -1,13 +1,21 @@
 """Shards of which a node holds replicas, opened and closed as the records in etcd say."""
 
 import asyncio
+import hashlib
+import json
 import logging
+import secrets
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
+from timestone.disk.files import Files
 from timestone.errors import InvalidName, UnknownLog
-from timestone.format.names import log_folder
+from timestone.format.folder_listing import is_begun
+from timestone.format.identity import LogIdentity
+from timestone.format.names import TOPICS_NAME, log_folder
+from timestone.format.topics import create_topics_file
 from timestone.recovery.segment_report import State
 from timestone.replication.replicated_log import ReplicatedLog
 from timestone.store import Store
@@ -15,10 +23,11 @@ from timestone_cluster.errors import UndecodableShardRecord, UndecodableValue, W
 from timestone_cluster.etcd.client import KeyValue
 from timestone_cluster.etcd.keys import LOG_SETTINGS, ClusterValue, LogValue, check_log_name
 from timestone_cluster.etcd.registry import Registry
-from timestone_cluster.node.replica_folder import make_replica_folder, replica_id
-from timestone_cluster.node.shard import Shard, Surroundings, now_s
+from timestone_cluster.node.shard import Shard, now_s
+from timestone_cluster.node.shipping import Surroundings
 from timestone_cluster.shard_record import ShardRecord, node_of
 
+IDENTITY_NAME = "NODE"
 _LOGGER = logging.getLogger("timestone.cluster")
 WHOLE_S = 10.0
 """How long the others have to be whole before a node deletes what it had."""
@@ -164,7 +173,8 @@ class HeldShards:
                 f"log {name} of this node was made before clusters had MQTT: start with an empty folder"
             )
         assert isinstance(log, ReplicatedLog)
-        wanted = {one: getattr(value.config, one) for one in LOG_SETTINGS}
+        config = value.config
+        wanted = {one: getattr(config, one) for one in LOG_SETTINGS}
         if changed := {one: new for one, new in wanted.items() if getattr(log.config, one) != new}:
             _LOGGER.info("%s-%d: settings are changed to %s", name, number, changed)
             log.configure(**changed)
@@ -194,3 +204,41 @@ def log_values(pairs: Mapping[str, KeyValue]) -> dict[str, LogValue]:
         except (InvalidName, UndecodableValue) as error:
             _LOGGER.error("a log in etcd is left out: %s", error)
     return found
+
+
+def replica_id(cluster: str, name: str, partition: int) -> int:
+    """Return the id of a log of a cluster."""
+    text = f"{cluster}/{log_folder(name, partition)}".encode()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
+
+
+def make_replica_folder(store: Store, name: str, partition: int, log_id: int) -> None:
+    """Make the folder of a log with this id, unless the log exists; `Store.log` opens it. Raises OSError."""
+    folder = store.path / log_folder(name, partition)
+    if folder.name not in store.files.names(store.path):
+        store.files.make_directory(folder)
+    elif not is_begun(store.files.names(folder)):
+        return
+    identity = LogIdentity(log_id, name, partition, store.now_us())
+    create_topics_file(store.files, folder / TOPICS_NAME, identity)
+    store.files.sync_directory(folder)
+
+
+def identity(files: Files, folder: Path, cluster: str) -> str:
+    """Return the id of the node whose data this folder has; made at its first start. Raises WrongCluster, OSError."""
+    path = folder / IDENTITY_NAME
+    try:
+        found = json.loads(path.read_bytes())
+        node, owner = str(found["node"]), str(found["cluster"])
+    except FileNotFoundError:
+        node, owner = secrets.token_hex(8), cluster
+        unfinished = path.with_name(path.name + ".tmp")
+        unfinished.unlink(missing_ok=True)
+        files.write_file(unfinished, json.dumps({"node": node, "cluster": cluster}).encode() + b"\n")
+        files.rename(unfinished, path)
+        files.sync_directory(folder)
+    except (ValueError, KeyError, TypeError) as error:
+        raise WrongCluster(f"{path} is not valid: {error!r}") from None
+    if owner != cluster:
+        raise WrongCluster(f"{folder} belongs to the cluster {owner}, and etcd has the cluster {cluster}")
+    return node

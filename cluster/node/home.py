@@ -43,6 +43,8 @@ class Around(NamedTuple):
     """Returns where a shard is led, as far as this node knows."""
     shards: Mapping[int, Shard]
     """Those of which this node has a replica."""
+    hurry: Callable[[], None]
+    """Called when the front has left: the shard can be handed over."""
 
 
 class Home:

@@ -8,13 +8,26 @@ import logging
 import random
 import socket
 import ssl
+import struct
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from typing import Any, Protocol, cast
+
+import numpy as np
 
 from timestone.address import parse_address, send
+from timestone.errors import TimestoneError
 from timestone_cluster.errors import UndecodableFrame
-from timestone_cluster.node.wire import Hello, Message, encoded, read_message
+from timestone_cluster.node.wire import (
+    MESSAGE_BYTES,
+    Hello,
+    Message,
+    checked_size,
+    decoded,
+    encoded,
+    read_message,
+)
 
 _LOGGER = logging.getLogger("timestone.cluster")
 _QUEUE_ITEMS = 10_000
@@ -33,8 +46,30 @@ _STRANGERS = 256
 """Most connections without a first message yet; a further one takes the place of the oldest."""
 
 
-Item = Callable[[], Awaitable[list[bytes] | None]] | list[bytes]
-"""A message; or a function that returns the next message when it can be sent, and None after the last one."""
+_LENGTH = struct.Struct("<I")
+_RECEIVED_BYTES = 256 * 1024
+_LARGE_BYTES = 32 * 1024
+"""A message of this size or more that is not whole yet gets memory of its own."""
+
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]
+
+
+class Source(Protocol):
+    """Messages that are made when they can be sent."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Return whether the next message is made without waiting."""
+
+    def now(self) -> list[bytes] | None:
+        """Return the next message, or None after the last one. After an error it is for `next`."""
+
+    async def next(self) -> list[bytes] | None:
+        """Return the next message, or None after the last one, when it is ready. Raises OSError to end the link."""
+
+
+Item = Source | list[bytes]
+"""What to send: a message, or several."""
 
 
 def give_up_early(connection: asyncio.StreamWriter | asyncio.Transport) -> None:
@@ -73,9 +108,9 @@ class Link:
         return self._writer is not None
 
     def put(self, item: Item) -> None:
-        """Send a message after the others. Dropped without a connection, which is ended where too many wait: the
-        next one makes the other side ask for what it lacks."""
-        if self._writer is None:
+        """Send a message after the others: in this call where nothing has to wait. Dropped without a connection, which
+        is ended where too many wait: the next one makes the other side ask for what it lacks."""
+        if self._writer is None or (not self._items and self._sent(self._writer, item)):
             return
         if len(self._items) >= _QUEUE_ITEMS:
             _LOGGER.warning("link to %s: closed: %d messages wait", self._address(), len(self._items))
@@ -84,6 +119,22 @@ class Link:
             return
         self._items.append(item)
         self._has_items.set()
+
+    @staticmethod
+    def _sent(writer: asyncio.StreamWriter, item: Item) -> bool:
+        """Send as much as needs no waiting, and return whether that was all."""
+        transport = writer.transport
+        with suppress(TimestoneError, OSError):  # the task meets it again
+            while transport.get_write_buffer_size() < _BUFFER_BYTES:
+                if isinstance(item, list):
+                    send(writer, *item)
+                    return True
+                if not item.is_ready:
+                    return False
+                if (pieces := item.now()) is None:
+                    return True
+                send(writer, *pieces)
+        return False
 
     async def run(self) -> None:
         """Hold a connection until cancelled."""
@@ -130,13 +181,14 @@ class Link:
         while True:
             await self._has_items.wait()
             while self._items:
-                item = self._items.popleft()
+                item = self._items[0]  # as long as it stands there, `put` sends nothing before it
                 if isinstance(item, list):
                     send(writer, *item)
                 else:
-                    while (pieces := await item()) is not None:
+                    while (pieces := await item.next()) is not None:
                         send(writer, *pieces)
                         await self._drained(writer)
+                self._items.popleft()
                 await self._drained(writer)
             self._has_items.clear()
 
@@ -144,6 +196,103 @@ class Link:
     async def _drained(writer: asyncio.StreamWriter) -> None:
         async with asyncio.timeout(_STUCK_S):
             await writer.drain()
+
+
+class Incoming(asyncio.BufferedProtocol):
+    """Connection from which messages come, the first of which says from whom: each is passed on as soon as it is whole,
+    and a large one is received where it stays."""
+
+    def __init__(
+        self,
+        made: Callable[["Incoming"], None],
+        received: Callable[["Incoming", int, Message], None],
+        ended: Callable[["Incoming", UndecodableFrame | None], None],
+        most_bytes: int,
+    ) -> None:
+        """made, received, ended: called with this connection; received with shard and message, ended with what ended
+        it, too. most_bytes: of the first message."""
+        self._made, self._received, self._ended = made, received, ended
+        self.most_bytes = most_bytes
+        self.node = ""
+        """The one that it has named."""
+        self._buffer = memoryview(bytearray(_RECEIVED_BYTES))
+        self._begin = self._end = 0
+        """Where the bytes in the buffer are that belong to no message yet."""
+        self._large: memoryview | None = None
+        self._filled = 0
+        self._error: UndecodableFrame | None = None
+        self._is_taken = False
+
+    @property
+    def transport(self) -> asyncio.Transport:
+        """Return its transport."""
+        return self._transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._made(self)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._ended(self, self._error)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer[self._end :] if self._large is None else self._large[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        try:
+            if self._large is None:
+                self._end += nbytes
+            else:
+                self._filled += nbytes
+                if self._filled < len(self._large):
+                    return
+                whole, self._large = self._large, None
+                self._received(self, *decoded(whole))
+            self._split()
+        except UndecodableFrame as error:
+            self._error = error
+            self._transport.abort()
+
+    def _split(self) -> None:
+        """Hand on the messages in the buffer that are whole."""
+        while self._end - self._begin >= _LENGTH.size and not self._is_over:
+            (size_bytes,) = _LENGTH.unpack_from(self._buffer, self._begin)
+            first = self._begin + _LENGTH.size
+            end = first + checked_size(size_bytes, self.most_bytes)
+            if end > self._end:
+                if size_bytes >= _LARGE_BYTES:
+                    self._receive_large(first, size_bytes)
+                break
+            self._begin = end
+            self._received(self, *decoded(self._buffer[first:end]))
+        if self._begin == self._end:
+            self._begin = self._end = 0
+        elif self._begin and not self._is_taken:
+            rest = bytes(self._buffer[self._begin : self._end])
+            self._begin, self._end = 0, len(rest)
+            self._buffer[: len(rest)] = rest
+
+    def _receive_large(self, first: int, size_bytes: int) -> None:
+        large = np.empty(size_bytes, dtype="u1").data  # not written to before the bytes come
+        self._filled = self._end - first
+        large[: self._filled] = self._buffer[first : self._end]
+        self._large, self._begin, self._end = large, 0, 0
+
+    @property
+    def _is_over(self) -> bool:
+        return self._is_taken or self._transport.is_closing()
+
+    def become_streams(self, serve: Serve, limit_bytes: int) -> None:
+        """Have a coroutine serve the connection from the next message on, with a reader and a writer."""
+        self._is_taken = True
+        reader = asyncio.StreamReader(limit_bytes)
+        protocol = asyncio.StreamReaderProtocol(reader, serve)
+        self._transport.pause_reading()  # uvloop chooses the kind of protocol when it begins to read
+        self._transport.set_protocol(protocol)
+        protocol.connection_made(self._transport)
+        if self._begin < self._end:
+            reader.feed_data(bytes(self._buffer[self._begin : self._end]))
+        self._transport.resume_reading()
 
 
 class Listener:
@@ -163,15 +312,19 @@ class Listener:
         self._received = received
         self._asked = asked
         self._server: asyncio.Server | None = None
-        self._strangers: dict[asyncio.StreamWriter, None] = {}
-        self._clients: set[asyncio.StreamWriter] = set()
-        self._nodes: dict[str, asyncio.StreamWriter] = {}
+        self._strangers: dict[Incoming, asyncio.TimerHandle] = {}
+        self._clients: set[asyncio.WriteTransport] = set()
+        self._nodes: dict[str, Incoming] = {}
 
     async def start(self, host: str, port: int, context: ssl.SSLContext | None) -> int:
         """Listen, and return the port. Raises OSError."""
         limit_s = _HANDSHAKE_S if context is not None else None
-        self._server = await asyncio.start_server(
-            self._serve, host, port, ssl=context, limit=_BUFFER_BYTES, ssl_handshake_timeout=limit_s
+        self._server = await asyncio.get_running_loop().create_server(
+            lambda: Incoming(self._made, self._arrived, self._ended, _HELLO_BYTES),
+            host,
+            port,
+            ssl=context,
+            ssl_handshake_timeout=limit_s,
         )
         found: int = self._server.sockets[0].getsockname()[1]
         return found
@@ -180,58 +333,74 @@ class Listener:
         """Close all connections."""
         if self._server is not None:
             self._server.close()
-            for writer in [*self._strangers, *self._clients, *self._nodes.values()]:
-                writer.transport.abort()
+            connections = [one.transport for one in (*self._strangers, *self._nodes.values())]
+            for transport in (*connections, *self._clients):
+                transport.abort()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        node, is_taken = "", False
-        try:
-            node = await self._greeted(reader, writer)
-            if node:
-                self._linked(node)
-            while True:
-                shard, message = await read_message(reader)
-                if node:
-                    self._received(node, shard, message)
-                elif self._asked(writer, shard, message):
-                    is_taken = True
-                    return
-        except UndecodableFrame as error:
-            _LOGGER.warning("%s: connection closed: %s", writer.get_extra_info("peername"), error)
-        except (OSError, TimeoutError, asyncio.IncompleteReadError):
-            pass
-        finally:
-            self._clients.discard(writer)
-            if self._nodes.get(node) is writer:
-                del self._nodes[node]
-            if not is_taken:
-                writer.transport.abort()
-
-    async def _greeted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
-        """Take the first message, and return the node that has sent it; empty for a client. Raises UndecodableFrame
-        for any other message, and for a client or node when all places are taken."""
+    def _made(self, connection: Incoming) -> None:
         if len(self._strangers) >= _STRANGERS:
             oldest = next(iter(self._strangers))
-            del self._strangers[oldest]
+            self._forget(oldest)
             oldest.transport.abort()
-        give_up_early(writer)
-        self._strangers[writer] = None
-        try:
-            async with asyncio.timeout(_STUCK_S):
-                _, hello = await read_message(reader, most_bytes=_HELLO_BYTES)
-        finally:
-            self._strangers.pop(writer, None)
+        give_up_early(connection.transport)
+        self._strangers[connection] = asyncio.get_running_loop().call_later(
+            _STUCK_S, connection.transport.abort
+        )
+
+    def _forget(self, connection: Incoming) -> None:
+        timer = self._strangers.pop(connection, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _arrived(self, connection: Incoming, shard: int, message: Message) -> None:
+        if connection.node:
+            self._received(connection.node, shard, message)
+        else:
+            self._greeted(connection, message)
+
+    def _ended(self, connection: Incoming, error: UndecodableFrame | None) -> None:
+        self._forget(connection)
+        if error is not None:
+            _closed(connection.transport, error)
+        if self._nodes.get(connection.node) is connection:
+            del self._nodes[connection.node]
+
+    def _greeted(self, connection: Incoming, hello: Message) -> None:
+        """Take the first message. Raises UndecodableFrame for any other message, and for a client or node when all
+        places are taken."""
+        self._forget(connection)
         if not isinstance(hello, Hello) or hello.cluster != self._cluster or hello.version != 1:
             raise UndecodableFrame("expected the first message of a node or client of this cluster")
         if not hello.node:
             if len(self._clients) >= _CLIENTS:
                 raise UndecodableFrame(f"there are {_CLIENTS} clients")
-            self._clients.add(writer)
-        else:
-            before = self._nodes.get(hello.node)
-            if before is not None:
-                before.transport.abort()
-            elif len(self._nodes) >= _NODES:
-                raise UndecodableFrame(f"there are {_NODES} nodes")
-            self._nodes[hello.node] = writer
-        return hello.node
+            self._clients.add(connection.transport)
+            connection.become_streams(self._serve, _BUFFER_BYTES)
+            return
+        before = self._nodes.get(hello.node)
+        if before is not None:
+            before.transport.abort()
+        elif len(self._nodes) >= _NODES:
+            raise UndecodableFrame(f"there are {_NODES} nodes")
+        connection.node, connection.most_bytes = hello.node, MESSAGE_BYTES
+        self._nodes[hello.node] = connection
+        self._linked(hello.node)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve a client."""
+        is_taken = False
+        try:
+            while not is_taken:
+                is_taken = self._asked(writer, *await read_message(reader))
+        except UndecodableFrame as error:
+            _closed(writer.transport, error)
+        except (OSError, TimeoutError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            self._clients.discard(writer.transport)
+            if not is_taken:
+                writer.transport.abort()
+
+
+def _closed(transport: asyncio.BaseTransport, error: UndecodableFrame) -> None:
+    _LOGGER.warning("%s: connection closed: %s", transport.get_extra_info("peername"), error)

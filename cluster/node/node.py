@@ -24,6 +24,7 @@ from timestone_cluster.errors import (
 )
 from timestone_cluster.etcd.client import Coordinator
 from timestone_cluster.etcd.keys import (
+    BEATS_LEVEL,
     LEVELS,
     ClusterKeys,
     ClusterValue,
@@ -35,15 +36,14 @@ from timestone_cluster.fronts.node_fronts import NodeFronts
 from timestone_cluster.fronts.state_log import STATE_LOG
 from timestone_cluster.leader import Leader
 from timestone_cluster.node.front_host import FrontHost
-from timestone_cluster.node.held_shards import HeldShards, log_values
+from timestone_cluster.node.held_shards import HeldShards, identity, log_values
 from timestone_cluster.node.home import Around
 from timestone_cluster.node.links import Item, Link, Listener
 from timestone_cluster.node.placement import Placement, wanted_leaders
 from timestone_cluster.node.relay import Place
-from timestone_cluster.node.replica_folder import identity
 from timestone_cluster.node.requests import Requests
 from timestone_cluster.node.shard import Shard, now_s
-from timestone_cluster.node.wire import Hello, Message
+from timestone_cluster.node.wire import Beats, Hello, Message, encoded
 from timestone_cluster.shard_record import ShardRecord, node_of
 
 _LOGGER = logging.getLogger("timestone.cluster")
@@ -101,7 +101,10 @@ class Node:
         self._held: HeldShards | None = None
         self._placement: Placement | None = None
         self._links: dict[str, Link] = {}
+        self._beats: dict[str, dict[int, int]] = {}
+        """Shards and generations of the next heartbeat to each node that takes one for all."""
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._is_due = asyncio.Event()
         self._registry = Registry(etcd, keys, self._changed)
         self._registration: Registration | None = None
         self._listener: Listener | None = None
@@ -143,7 +146,7 @@ class Node:
             division = Division(self._cluster.shards, self._cluster.topic_keys)
             context = self._tls.client if self._tls else None
             hello = Hello(self._cluster.id, "")
-            self._host.open(Around(division, hello, context, self._front_place, held.shards))
+            self._host.open(Around(division, hello, context, self._front_place, held.shards, self.hurry))
         fronts = await self._fronts.start(self._registry, self._cluster) if self._fronts is not None else {}
         self._value = replace(self._value, peer=self.address, fronts=fronts)
         keys = self._keys.node(self.id), self._keys.member(self.id)
@@ -223,9 +226,19 @@ class Node:
                     shard.resign()
                 elif node in runs and node != self.id:
                     shard.hand_over({node: runs[node]})
+            self._beat()
             if self._host is not None:
                 self._host.tick(self.shards)
-            await asyncio.sleep(TICK_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(TICK_S):
+                    await self._is_due.wait()
+            self._is_due.clear()
+
+    def _beat(self) -> None:
+        for node, beats in self._beats.items():
+            if beats:
+                self.send(node, encoded(Beats(tuple(beats), tuple(beats.values()))))
+                beats.clear()
 
     async def _watch_damage(self, held: HeldShards) -> None:
         """Pass on what the scrubber finds."""
@@ -287,16 +300,22 @@ class Node:
         for node in registry.below("nodes"):
             if node != self.id and node not in self._links:
                 self._links[node] = self._made_link(node)
+        values = {node: registry.value_of(node) for node in self._links}
+        self._beats = {
+            node: self._beats.get(node, {})
+            for node, value in values.items()
+            if value is not None and value.highest_level >= BEATS_LEVEL
+        }
         logs = registry.below("logs")
         if not logs:
             return  # without a log there is nothing to hold, and no frame by which to hear of each other
-        values, known, placed = log_values(logs), registry.below("shards"), registry.below("placed")
+        found, known, placed = log_values(logs), registry.below("shards"), registry.below("placed")
         for number in range(cluster.shards):
             pair = known.get(str(number))
             if pair is None and number not in self.shards and str(number) not in placed:
                 if (record := self._placement.first_record(number, cluster)) is not None:
                     self._start(self._put_shard(number, record))
-            elif (closing := self._held.take(number, pair, values, self._run)) is not None:
+            elif (closing := self._held.take(number, pair, found, self._run)) is not None:
                 self._start(closing)
         self._placement.note_spare(len(known), cluster.shards, is_spare=not self.shards)
         if self._host is not None:
@@ -358,6 +377,10 @@ class Node:
         """Read the keys soon."""
         self._registry.wake()
 
+    def hurry(self) -> None:
+        """Do now what the next tick would do: another replica waits to lead."""
+        self._is_due.set()
+
     # Other nodes.
 
     def _made_link(self, node: str) -> Link:
@@ -376,12 +399,24 @@ class Node:
         if node in self._links:
             self._links[node].put(item)
 
+    def beat(self, node: str, shard: int, generation: int) -> bool:
+        """See `Surroundings`."""
+        if node not in self._beats:
+            return False
+        self._beats[node][shard] = generation
+        return True
+
     def _linked(self, node: str) -> None:
+        self._beats.get(node, {}).clear()
         for shard in self.shards.values():
             shard.linked(node)
 
     def _received(self, node: str, number: int, message: Message) -> None:
-        if number in self.shards and isinstance(message, Frame):
+        if isinstance(message, Beats):
+            for shard, generation in zip(message.shards, message.generations, strict=False):
+                if shard in self.shards:
+                    self.shards[shard].beat(node, generation)
+        elif number in self.shards and isinstance(message, Frame):
             self.shards[number].received(node, message)
 
     # The front.

@@ -23,7 +23,7 @@ _LOGGER = logging.getLogger("timestone.cluster")
 _WAIT_S = 15.0
 """Longest time that a client waits for a node that leads."""
 _DIAL_S = 2.0
-_PAUSE_S = 0.1
+_PAUSE_S = (0.02, 0.1)
 _DIALS = 64
 """Connections to the leader that are made at a time: its places for strangers are limited."""
 _HANDSHAKE_S = 10.0
@@ -224,10 +224,12 @@ class _Client(_Side):
             async with asyncio.timeout(_WAIT_S):
                 if homes is not None:
                     self.shard = await self._home(homes, transport)
+                pause_s = _PAUSE_S[0]
                 while not await self._is_passed_on():
                     if homes is not None and self._is_admitted(homes, transport):
                         return
-                    await asyncio.sleep(_PAUSE_S)
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(2 * pause_s, _PAUSE_S[1])
         except TimeoutError:
             self._relays.failed_count += 1
             _LOGGER.warning("client at %s:%d: closed: no node serves it", *self.address)

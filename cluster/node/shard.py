@@ -5,9 +5,8 @@ import asyncio
 import functools
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
-from typing import Protocol, cast
+from collections.abc import Collection, Mapping
+from typing import cast
 
 from timestone.errors import LogFailed, TimestoneError
 from timestone.replication.replicated_log import ReplicatedLog
@@ -28,39 +27,21 @@ from timestone_cluster.actions import (
 )
 from timestone_cluster.deadlines import Deadlines
 from timestone_cluster.follower import Follower
-from timestone_cluster.frames import Fetch, Fetched, Frame, Records
+from timestone_cluster.frames import Beat, Committed, Fetch, Fetched, Frame, Held, Records
 from timestone_cluster.leader import Leader
-from timestone_cluster.node.links import Item
 from timestone_cluster.node.repair import Repair, answer
+from timestone_cluster.node.shipping import Shipping, Surroundings
 from timestone_cluster.node.wire import StoredData, encoded
 from timestone_cluster.replica import OLDER_ETCD, Replica
 from timestone_cluster.replica_log import ReplicaLog, Run
 from timestone_cluster.shard_record import ShardRecord, node_of
 
 _LOGGER = logging.getLogger("timestone.cluster")
-_SHIP_BYTES = 1 << 20
 _REOPEN_S = 5.0
+_SAY_S = 2.0
+"""How often a heartbeat says everything, though the node has heard it on the same connection."""
 _HOLD_S = 0.5
 """Longest time for which appends are refused so that another member may lead without one of unknown outcome."""
-
-
-class Surroundings(Protocol):
-    """What a shard needs of its node. Implemented by `Node`."""
-
-    def send(self, node: str, item: Item) -> None: ...
-    def propose(self, shard: int, proposal: Propose) -> None: ...
-    def refresh(self) -> None: ...
-    def served(self, shard: int) -> None:
-        """This replica leads, and its logs have all that was ever acknowledged."""
-
-    def lost(self, shard: int) -> None:
-        """This replica leads no more. On return, nothing is acknowledged."""
-
-    def has_left(self, shard: int) -> bool:
-        """Another replica is to lead: end in order what depends on this one. Return whether that is done."""
-
-    def failed(self, error: Exception) -> None:
-        """The store cannot be relied on: the process has to end."""
 
 
 class Shard:
@@ -88,10 +69,14 @@ class Shard:
         self._repair_s = 0.0  # before it, no repair begins
         self._flushing: set[str] = set()
         self._cuts = 0
+        self._is_closed = False
         self._held_s = 0.0
         """When appends were last held to hand over."""
         self._changed: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._said: dict[tuple[str, str], tuple[Held | Committed, float]] = {}
+        """What was last said to each node of each log on its connection, and when."""
+        self._is_beating = False
         self._replica = Replica(node, run, min_isr, {})
         self._deadlines = Deadlines(self._replica, now_s())
         for name, log in logs.items():
@@ -144,6 +129,7 @@ class Shard:
 
     def linked(self, node: str) -> None:
         """Note a new connection with a node."""
+        self._said = {key: said for key, said in self._said.items() if key[0] != node}
         self._replica.linked(node)
         self._perform()
 
@@ -156,6 +142,13 @@ class Shard:
             return self._fetched(node, frame)
         self._replica.received(node, frame)
         self._perform()
+
+    def beat(self, node: str, generation: int) -> None:
+        """Note that a node repeats what it has said."""
+        self._deadlines.heard(node, now_s())
+        if generation != self._replica.generation:
+            self._replica.received(node, Beat(generation))
+            self._perform()
 
     def damaged(self, logs: frozenset[str]) -> None:
         """Take note of logs that are damaged: this replica leads and acknowledges no more."""
@@ -175,7 +168,9 @@ class Shard:
                 self._replica.compacted(name, clean)
             log.drop_tombstones(state.stable)
         self._deadlines.tick(now_s(), runs)
+        self._is_beating = True
         self._perform()
+        self._is_beating = False
         self._repair()
 
     def hand_over(self, runs: Mapping[str, int]) -> bool:
@@ -216,6 +211,7 @@ class Shard:
 
     async def close(self) -> None:
         """Stop to lead, and end what runs."""
+        self._is_closed = True
         self._around.lost(self.number)
         for log in self._logs.values():
             log.on_written = lambda: None
@@ -278,26 +274,29 @@ class Shard:
     def _flush(self, name: str) -> None:
         if name not in self._flushing:
             self._flushing.add(name)
-            self._start(self._flushed(name))
+            flush = self._loop.run_in_executor(None, self._logs[name].sync)
+            state = self._replica.logs[name]
+            flush.add_done_callback(functools.partial(self._flushed, name, state, self._cuts))
 
-    async def _flushed(self, name: str) -> None:
-        log, state, cuts = self._logs[name], self._replica.logs[name], self._cuts
-        try:
-            durable = await asyncio.to_thread(log.sync)
-        except LogFailed as error:
+    def _flushed(self, name: str, state: ReplicaLog, cuts: int, flush: asyncio.Future[int]) -> None:
+        error = None if flush.cancelled() else flush.exception()
+        if self._is_closed:
+            return None
+        if isinstance(error, LogFailed):
             return self._around.failed(error)
-        except (TimestoneError, OSError) as error:
+        if error is not None:
             _LOGGER.error("shard %d: %s: %s", self.number, name, error)
-            await asyncio.sleep(_REOPEN_S)
-        else:
-            if cuts == self._cuts:  # otherwise it began in front of a cut
-                self._replica.durable(name, durable)
-        finally:
-            self._flushing.discard(name)
-        if self._replica.logs.get(name) is state and state.durable < state.end:
+            self._loop.call_later(_REOPEN_S, self._flush_rest, name, state)
+            return None
+        if cuts == self._cuts:  # otherwise it began in front of a cut
+            self._replica.durable(name, flush.result())
+        return self._flush_rest(name, state)
+
+    def _flush_rest(self, name: str, state: ReplicaLog) -> None:
+        self._flushing.discard(name)
+        if self._replica.logs.get(name) is state and state.durable < state.end and not self._is_closed:
             self._flush(name)
         self._perform()
-        return None
 
     def _start(self, coroutine: "asyncio._CoroutineLike[None]") -> None:
         task = self._loop.create_task(coroutine)
@@ -372,13 +371,17 @@ class Shard:
     def _do(self, action: Action) -> None:
         match action:
             case Send(member, frame):
-                self._around.send(node_of(member), encoded(frame, self.number))
+                if not self._holds_still(node_of(member), frame):
+                    self._around.send(node_of(member), encoded(frame, self.number))
             case Ship(member):
-                self._around.send(node_of(member), self._shipping(action))
+                if isinstance(role := self._replica.role, Leader):
+                    self._around.send(node_of(member), self._shipping(action, role))
             case Append(records):
                 self._append(records)
             case Show(name, committed):
                 self._logs[name].show(committed)
+                if self._is_holding:
+                    self._around.hurry()
             case Expire(name, start):
                 self._logs[name].expire(start)
             case Cut(name, offset, names):
@@ -405,6 +408,17 @@ class Shard:
                 self._around.refresh()
             case Alarm(reason):
                 self._alarmed(reason)
+
+    def _holds_still(self, node: str, frame: Frame) -> bool:
+        """Return whether a frame only repeats what was said to a node, and a `Beat` says so in its place."""
+        if not isinstance(frame, Held | Committed):
+            return False
+        key, now = (node, frame.log), now_s()
+        said, at_s = self._said.get(key, (None, now))
+        if self._is_beating and said == frame and now < at_s + _SAY_S:
+            return self._around.beat(node, self.number, frame.generation)
+        self._said[key] = frame, now
+        return False
 
     def _step_down(self, generation: int) -> None:
         self._around.lost(self.number)
@@ -435,39 +449,16 @@ class Shard:
             _LOGGER.error("shard %d: this replica stays out: %s", self.number, reason)
         self.alarm = reason
 
-    def _shipping(self, ship: Ship) -> Callable[[], "asyncio.Future[list[bytes] | None]"]:
-        """Return what reads the next records of a range when they can be sent."""
-        role, at, names = self._replica.role, ship.first, ship.names
-
-        async def following() -> list[bytes] | None:
-            nonlocal at, names
-            log, state = self._logs[ship.log], self._replica.logs[ship.log]
-            if self._replica.role is not role or not isinstance(role, Leader) or at >= ship.end:
-                return None
-            read = functools.partial(log.read_stored, at, ship.end, max_bytes=_SHIP_BYTES)
-            try:
-                found = read() if log.holds_in_memory(at) else await asyncio.to_thread(read)
-            except (TimestoneError, OSError) as error:
-                if at < log.local_start_offset:  # deleted; the follower asks again on a new link
-                    raise ConnectionError(f"{ship.log} begins at {log.local_start_offset} now") from None
-                _LOGGER.error("shard %d: %s cannot be shipped: %s", self.number, ship.log, error)
-                with suppress(TimestoneError, OSError):
-                    await asyncio.to_thread(log.repair.note_at, at, f"{error}")
-                if self._replica.role is role:
-                    self._found_damage(ship.log)
-                return None
-            if self._replica.role is not role:
-                return None
-            upto = max(names, found.names)
-            new = tuple(log.topic_name(number) or "" for number in range(names, upto))
-            generation = state.generation_at(found.first)
-            stored = StoredData(found.entries, found.data)
-            head = role.generation, ship.log, found.first, found.end, generation
-            frame = Records(*head, names, new, stored, found.begins_segment)
-            at, names = found.end, upto
-            return encoded(frame, self.number)
-
-        return following  # type: ignore[return-value]
+    def _shipping(self, ship: Ship, role: Leader) -> Shipping:
+        return Shipping(
+            ship,
+            self.number,
+            role.generation,
+            self._logs[ship.log],
+            self._replica.logs[ship.log],
+            leads=lambda: self._replica.role is role,
+            damaged=self._found_damage,
+        )
 
     def _begin_again(self, error: Exception) -> None:
         """Begin again from what the disk has, after an error in the middle of an action: what the protocol believes of

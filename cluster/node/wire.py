@@ -156,6 +156,14 @@ class Forwarded(msgspec.Struct, frozen=True, array_like=True):
     """Whether a limit is the reason."""
 
 
+class Beats(msgspec.Struct, frozen=True, array_like=True):
+    """`Beat` of several shards of one node."""
+
+    shards: tuple[int, ...]
+    generations: tuple[int, ...]
+    """In which each holds."""
+
+
 class StoredData(NamedTuple):
     """Data of `Records`."""
 
@@ -184,7 +192,7 @@ class FetchedHead(RecordsHead, frozen=True, array_like=True):
 _KINDS: tuple[type[Any], ...] = (
     Hello, Fenced, Follow, Held, Started, Diverged, Reset, Committed, RecordsHead, Append, Appended,
     Describe, Described, Relay, Relayed, ForwardOpen, ForwardOpened, Forward, Forwarded,
-    Fetch, FetchedHead,
+    Fetch, FetchedHead, Beats,
 )  # fmt: skip
 _NUMBERS = {kind: number for number, kind in enumerate(_KINDS)}
 _ENCODER = msgspec.msgpack.Encoder()
@@ -203,6 +211,7 @@ Message = (
     | ForwardOpened
     | Forward
     | Forwarded
+    | Beats
 )
 
 
@@ -235,13 +244,20 @@ async def read_message(
 ) -> tuple[int, Message]:
     """Return shard and message. Raises UndecodableFrame; OSError or IncompleteReadError at the end."""
     (size_bytes,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
+    return decoded(await reader.readexactly(checked_size(size_bytes, most_bytes)))
+
+
+def checked_size(size_bytes: int, most_bytes: int) -> int:
+    """Return a length that a message may have. Raises UndecodableFrame."""
     if not _HEAD.size - _LENGTH.size <= size_bytes <= most_bytes:
         raise UndecodableFrame(f"invalid message: expected up to {most_bytes} bytes, got {size_bytes}")
-    return decoded(await reader.readexactly(size_bytes))
+    return size_bytes
 
 
-def decoded(body: bytes) -> tuple[int, Message]:
-    """Return shard and message of what stands behind the length. Raises UndecodableFrame."""
+def decoded(body: bytes | memoryview) -> tuple[int, Message]:
+    """Return shard and message of what stands behind the length, which is not needed any more then. Raises
+    UndecodableFrame."""
+    body = memoryview(body)
     at = _HEAD.size - _LENGTH.size
     if len(body) < at:
         raise UndecodableFrame(f"invalid message: expected {at} bytes or more, got {len(body)}")
@@ -249,14 +265,14 @@ def decoded(body: bytes) -> tuple[int, Message]:
     if kind >= len(_KINDS) or at + head_bytes > len(body):
         raise UndecodableFrame(f"invalid message: kind {kind}, head of {head_bytes} of {len(body)} bytes")
     try:
-        head = _DECODERS[kind].decode(memoryview(body)[at : at + head_bytes])
+        head = _DECODERS[kind].decode(body[at : at + head_bytes])
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise UndecodableFrame(f"invalid message of kind {_KINDS[kind].__name__}: {error}") from None
     rest = body[at + head_bytes :]
     if isinstance(head, RecordsHead):
         if not 0 <= head.entries_bytes <= len(rest):
             raise UndecodableFrame(f"invalid records: {head.entries_bytes} bytes of entries in {len(rest)}")
-        stored = StoredData(rest[: head.entries_bytes], rest[head.entries_bytes :])
+        stored = StoredData(bytes(rest[: head.entries_bytes]), bytes(rest[head.entries_bytes :]))
         return shard, (Fetched if isinstance(head, FetchedHead) else Records)(
             head.generation,
             head.log,

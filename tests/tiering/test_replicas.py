@@ -15,7 +15,7 @@ from timestone import LogConfig
 from timestone.config import StoreConfig
 from timestone.replication.replicated_log import ReplicatedLog
 from timestone.store import Store
-from timestone_cluster.node.replica_folder import make_replica_folder
+from timestone_cluster.node.held_shards import make_replica_folder
 from timestone_tiering.buckets.folder_bucket import FolderBucket
 from timestone_tiering.config import TierConfig
 from timestone_tiering.errors import HistoryDiverged, LeaderChanged, NoHistory

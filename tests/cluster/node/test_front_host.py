@@ -84,7 +84,7 @@ def hosted(folder: Path, check: "Callable[[FrontHost, NotingFront, Shard], Any]"
             front = NotingFront()
             assert isinstance(front, Replicated)
             host = FrontHost(front, store.documents, will_grace_s=1, failed=lambda error: None)
-            around = Around(Division(1), Hello("", ""), None, lambda number: None, {0: shard})
+            around = Around(Division(1), Hello("", ""), None, lambda number: None, {0: shard}, lambda: None)
             host.open(around)
             front.calls.clear()
             assert shard.replica.is_serving

@@ -19,7 +19,7 @@ from timestone_cluster.etcd.client import EtcdClient, KeyValue
 from timestone_cluster.etcd.keys import ClusterKeys, ClusterValue, LogValue, NodeValue
 from timestone_cluster.etcd.registry import Registry
 from timestone_cluster.node import held_shards
-from timestone_cluster.node.held_shards import HeldShards, log_values
+from timestone_cluster.node.held_shards import HeldShards, log_values, make_replica_folder, replica_id
 from timestone_cluster.shard_record import ShardRecord
 
 CLUSTER = ClusterValue("c1", 2, 3, 2)
@@ -150,3 +150,33 @@ def test_damage_that_a_start_has_found_is_known_to_the_next_one(tmp_path: Path) 
 
     for _ in range(2):
         holding(tmp_path / "b", check)
+
+
+def opened(path: Path) -> Store:
+    return Store(path, crash_config(), log_type=ReplicatedLog)
+
+
+def test_log_has_the_id_that_its_folder_was_made_with_on_each_node(tmp_path: Path) -> None:
+    wanted = replica_id("plant", "telemetry", 0)
+    assert wanted not in (replica_id("other", "telemetry", 0), replica_id("plant", "telemetry", 1))
+    for name in "ab":
+        with opened(tmp_path / name) as store:
+            make_replica_folder(store, "telemetry", 0, wanted)
+            assert store.log("telemetry").id == wanted
+        with opened(tmp_path / name) as store:
+            assert store.log("telemetry").id == wanted
+
+
+def test_folder_is_made_again_when_its_making_was_interrupted(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        (tmp_path / "telemetry-0").mkdir()
+        make_replica_folder(store, "telemetry", 0, 7)
+        assert store.log("telemetry").id == 7
+
+
+def test_log_keeps_its_id_when_it_exists(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        before = store.log("telemetry").id
+        make_replica_folder(store, "telemetry", 0, before ^ 1)
+    with opened(tmp_path) as store:
+        assert store.log("telemetry").id == before

@@ -30,7 +30,9 @@ def test_home_serves_once_it_has_what_its_earlier_leaders_have_appended_elsewher
     async def check(leader: Leader) -> None:
         front, place = Dividing(), leader.place
         leader.place = None
-        around = Around(Division(2), Hello("c", ""), None, lambda number: leader.place, leader.shards)
+        around = Around(
+            Division(2), Hello("c", ""), None, lambda number: leader.place, leader.shards, lambda: None
+        )
         failures: list[Exception] = []
         home = Home(
             0, front, leader.requests._store.documents, around, will_grace_s=0, failed=failures.append
@@ -65,7 +67,7 @@ def test_home_waits_for_replicas_of_all_shards(tmp_path: Path) -> None:
     async def check(leader: Leader) -> None:
         front = Dividing()
         shards = {0: leader.shards[0]}
-        around = Around(Division(2), Hello("c", ""), None, lambda number: leader.place, shards)
+        around = Around(Division(2), Hello("c", ""), None, lambda number: leader.place, shards, lambda: None)
         home = Home(0, front, leader.requests._store.documents, around, will_grace_s=0, failed=print)
         home.served(leader.shards[0])
         await asyncio.sleep(0.2)

@@ -1,18 +1,21 @@
-"""What a listener takes from a connection."""
+"""What links send, and a listener takes from a connection."""
 
 import asyncio
 import logging
+import random
 import socket
 from collections.abc import Callable, Sequence
+from typing import cast
 
 import pytest
 import uvloop
 
 from tests.cluster.etcd_server import eventually
-from timestone_cluster.frames import Held
+from timestone_cluster.errors import UndecodableFrame
+from timestone_cluster.frames import Held, Records
 from timestone_cluster.node import links
-from timestone_cluster.node.links import Link, Listener
-from timestone_cluster.node.wire import Append, Hello, Message, encoded
+from timestone_cluster.node.links import Incoming, Link, Listener
+from timestone_cluster.node.wire import MESSAGE_BYTES, Append, Hello, Message, StoredData, encoded
 
 HELD = Held(1, "telemetry-0", 5)
 
@@ -126,6 +129,55 @@ def test_link_dials_again_when_its_connection_ends_while_it_sends(run: Callable[
     run(cut())
 
 
+class Several:
+    """Messages, the first of which has to be waited for."""
+
+    def __init__(self, *messages: Message) -> None:
+        self._messages = list(messages)
+        self._waited = asyncio.Event()
+
+    @property
+    def is_ready(self) -> bool:
+        return self._waited.is_set()
+
+    def now(self) -> list[bytes] | None:
+        return encoded(self._messages.pop(0)) if self._messages else None
+
+    async def next(self) -> list[bytes] | None:
+        await asyncio.sleep(0.01)
+        self._waited.set()
+        return self.now()
+
+
+def test_link_sends_in_order_when_some_messages_have_to_wait() -> None:
+    found: list[Message] = []
+    helds = [Held(1, "telemetry-0", number) for number in range(8)]
+
+    async def run() -> None:
+        listener = Listener("cluster", lambda _: None, lambda *what: found.append(what[2]), lambda *_: False)
+        port = await listener.start("127.0.0.1", 0, None)
+        link = Link(Hello("cluster", "b"), lambda: f"127.0.0.1:{port}", None, lambda: None)
+        task = asyncio.ensure_future(link.run())
+        await eventually(lambda: link.is_up)
+        link.put(encoded(helds[0]))
+        assert not link._items  # sent in the call
+        link.put(Several(*helds[1:4]))
+        link.put(encoded(helds[4]))
+        assert len(link._items) == 2
+        await eventually(lambda: len(found) == 5)
+        ready = Several(*helds[5:7])
+        await ready.next()
+        link.put(ready)
+        link.put(encoded(helds[7]))
+        assert not link._items
+        await eventually(lambda: len(found) == 7)
+        assert found == [*helds[:5], *helds[6:]]
+        task.cancel()
+        await listener.stop()
+
+    asyncio.run(run())
+
+
 async def dialled(port: int, *messages: Message) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     for message in messages:
@@ -158,8 +210,10 @@ def test_link_begins_again_when_its_queue_is_full_so_that_the_other_side_asks_fo
         assert link._writer is not None  # a peer that confirms nothing is dialled again, not waited for
         dialled = link._writer.get_extra_info("socket")
         assert dialled.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 5000
-        for _ in range(6):  # without a pause in which one could be sent
-            link.put(encoded(HELD))
+        with monkeypatch.context() as full:
+            full.setattr(links, "_BUFFER_BYTES", 0)
+            for _ in range(6):  # without a pause in which one could be sent
+                link.put(encoded(HELD))
         await eventually(lambda: link.is_up and linked == ["b", "b"])
         link.put(encoded(HELD))
         await eventually(lambda: found == [HELD])
@@ -167,3 +221,96 @@ def test_link_begins_again_when_its_queue_is_full_so_that_the_other_side_asks_fo
         await listener.stop()
 
     asyncio.run(run())
+
+
+class Transport:
+    """Transport that only ends."""
+
+    def __init__(self) -> None:
+        self.is_ended = False
+
+    def abort(self) -> None:
+        self.is_ended = True
+
+    def is_closing(self) -> bool:
+        return self.is_ended
+
+
+class Received:
+    """A connection, and what came over it."""
+
+    def __init__(self, most_bytes: int = MESSAGE_BYTES) -> None:
+        self.messages: list[tuple[int, Message]] = []
+        self.errors: list[UndecodableFrame | None] = []
+        self.transport = Transport()
+        self.connection = Incoming(
+            lambda connection: None,
+            lambda connection, shard, message: self.messages.append((shard, message)),
+            lambda connection, error: self.errors.append(error),
+            most_bytes,
+        )
+        self.connection.connection_made(cast(asyncio.Transport, self.transport))
+
+    def take(self, data: bytes) -> None:
+        """Receive bytes as an event loop does: as many as there is room for."""
+        while data and not self.transport.is_ended:
+            room = self.connection.get_buffer(-1)
+            count = min(len(room), len(data))
+            assert count
+            room[:count] = data[:count]
+            self.connection.buffer_updated(count)
+            data = data[count:]
+
+
+@pytest.mark.parametrize("most_bytes", [1, 7, 1000, 100_000, 1 << 22])
+def test_messages_are_the_same_when_they_come_in_pieces_of_any_size(most_bytes: int) -> None:
+    rng = random.Random(most_bytes)
+    sizes = [0, 10, 31 * 1024, 33 * 1024, 300 * 1024, *(rng.randrange(5000) for _ in range(50))]
+    sent: list[tuple[int, Message]] = []
+    for number, size in enumerate(sizes if most_bytes > 7 else sizes[:2] + sizes[5:9]):
+        data = StoredData(rng.randbytes(32), rng.randbytes(size))
+        sent += [(number, Held(1, "telemetry-0", number)), (number, Records(1, "t-0", 1, 2, 1, 0, (), data))]
+    whole = b"".join(b"".join(encoded(message, shard)) for shard, message in sent)
+    received = Received()
+    while whole:
+        count = rng.randint(1, most_bytes)
+        received.take(whole[:count])
+        whole = whole[count:]
+    assert received.messages == sent
+
+
+def test_connection_ends_when_a_message_is_larger_than_it_may_be() -> None:
+    received = Received(most_bytes=100)
+    held = Held(1, "telemetry-0", 5)
+    received.take(b"".join([*encoded(held), *encoded(Held(1, "t" * 200, 5)), *encoded(held)]))
+    assert received.transport.is_ended
+    received.connection.connection_lost(None)
+    assert received.messages == [(0, held)]
+    assert "expected up to 100 bytes" in str(received.errors[0])
+
+
+def test_reader_and_writer_have_what_came_behind_the_message_that_asked_for_them() -> None:
+    async def run() -> tuple[bytes, bytes]:
+        served: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            served.set_result(await reader.readexactly(8))
+            writer.write(b"answer")
+            writer.close()
+
+        def received(connection: Incoming, shard: int, message: Message) -> None:
+            connection.become_streams(serve, 1000)
+
+        server = await asyncio.get_running_loop().create_server(
+            lambda: Incoming(lambda _: None, received, lambda _, error: None, 100), "127.0.0.1", 0
+        )
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        writer.writelines([*encoded(Held(1, "t-0", 5)), b"rest"])
+        await asyncio.sleep(0.05)
+        writer.write(b"more")
+        answer = await reader.read()
+        writer.close()
+        server.close()
+        return await served, answer
+
+    assert asyncio.run(run()) == (b"restmore", b"answer")

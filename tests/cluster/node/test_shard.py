@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.cluster.node.test_wire import body
 from tests.timestone.replication.replicas import replicated
 from timestone_cluster.actions import Propose
-from timestone_cluster.frames import Follow, Held, Reset, Started
+from timestone_cluster.frames import Fenced, Follow, Held, Reset, Started
 from timestone_cluster.node.links import Item
 from timestone_cluster.node.shard import Shard
 from timestone_cluster.node.wire import decoded
@@ -21,15 +21,26 @@ class Noted:
         self.sent: list[object] = []
         self.failures: list[Exception] = []
         self.proposed: list[Propose] = []
+        self.refreshed = 0
+        self.takes_beats = True
+        self.beats: list[tuple[str, int, int]] = []
 
     def send(self, node: str, item: Item) -> None:
         assert isinstance(item, list)
         self.sent.append(decoded(b"".join(item)[4:])[1])
 
+    def beat(self, node: str, shard: int, generation: int) -> bool:
+        if self.takes_beats:
+            self.beats.append((node, shard, generation))
+        return self.takes_beats
+
+    def hurry(self) -> None: ...
     def propose(self, shard: int, proposal: Propose) -> None:
         self.proposed.append(proposal)
 
-    def refresh(self) -> None: ...
+    def refresh(self) -> None:
+        self.refreshed += 1
+
     def served(self, shard: int) -> None: ...
     def lost(self, shard: int) -> None: ...
     def has_left(self, shard: int) -> bool:
@@ -83,6 +94,57 @@ def test_replica_acknowledges_no_more_when_it_is_damaged_while_it_follows(tmp_pa
         shard.tick({"a": 1, "b": 1, "c": 1})
         assert not [one for one in around.sent if isinstance(one, Held)]
         assert not shard.replica.may_stand
+
+    following(tmp_path, check)
+
+
+def test_heartbeat_repeats_all_by_one_frame_when_the_node_has_heard_it_on_its_connection(
+    tmp_path: Path,
+) -> None:
+    runs = {"a": 1, "b": 1, "c": 1}
+    held = Held(1, "telemetry-0", 0)
+
+    def check(shard: Shard, around: Noted) -> None:
+        question = around.sent[-1]
+        assert isinstance(question, Follow)
+        shard.received("a", Started(1, question))
+        around.sent.clear()
+
+        def said() -> tuple[list[Held], list[tuple[str, int, int]]]:
+            shard.tick(runs)
+            found = [one for one in around.sent if isinstance(one, Held)], around.beats[:]
+            around.sent.clear()
+            around.beats.clear()
+            return found
+
+        assert [said(), said()] == [([], [("a", 0, 1)])] * 2
+        around.takes_beats = False  # of an older version
+        assert said() == ([held], [])
+        around.takes_beats = True
+        assert said() == ([], [("a", 0, 1)])
+        shard._said = {key: (frame, at_s - 2.0) for key, (frame, at_s) in shard._said.items()}
+        assert said() == ([held], [])  # now and then everything is said
+        shard.linked("c")
+        assert said() == ([], [("a", 0, 1)])
+        shard.linked("a")
+        around.sent.clear()
+        assert said() == ([], [])  # asks again, and promises what it has once that is answered
+        shard.received("a", Started(1, question))
+        assert around.sent.pop() == held
+        assert said() == ([], [("a", 0, 1)])
+
+    following(tmp_path, check)
+
+
+def test_heartbeat_of_another_generation_is_answered_as_its_frames_are(tmp_path: Path) -> None:
+    def check(shard: Shard, around: Noted) -> None:
+        around.sent.clear()
+        shard.beat("a", 1)
+        assert around.sent == []
+        shard.beat("c", 0)
+        assert around.sent == [Fenced(1)]
+        shard.beat("a", 2)
+        assert around.refreshed == 1
 
     following(tmp_path, check)
 

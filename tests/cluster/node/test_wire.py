@@ -23,6 +23,7 @@ from timestone_cluster.node.wire import (
     MESSAGE_BYTES,
     Append,
     Appended,
+    Beats,
     Describe,
     Described,
     Hello,
@@ -50,6 +51,7 @@ MESSAGES: list[Message] = [
     Append(1, "telemetry", ["t"], [b"payload"]),
     Appended(1, -1, "why", is_unknown=True),
     Describe(1),
+    Beats((0, 7), (3, 2**40)),
     Described(1, (LogState(0, "telemetry", 4, 12, 9, 2, 3, is_damaged=False, is_in_sync=True),)),
 ]
 

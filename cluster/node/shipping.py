@@ -1,0 +1,110 @@
+"""Between a shard and its node: what it needs of it, and records to send, which are read when they can be sent."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Protocol
+
+from timestone.errors import TimestoneError
+from timestone.replication.replicated_log import ReplicatedLog, StoredRecords
+from timestone_cluster.actions import Propose, Ship
+from timestone_cluster.frames import Records
+from timestone_cluster.node.links import Item
+from timestone_cluster.node.wire import StoredData, encoded
+from timestone_cluster.replica_log import ReplicaLog
+
+_LOGGER = logging.getLogger("timestone.cluster")
+_SHIP_BYTES = 1 << 20
+
+
+class Surroundings(Protocol):
+    """What a shard needs of its node. Implemented by `Node`."""
+
+    def send(self, node: str, item: Item) -> None: ...
+    def beat(self, node: str, shard: int, generation: int) -> bool:
+        """Have the next heartbeat say that all that was said to a node in a generation holds. Return False if the node
+        takes none of that kind."""
+
+    def propose(self, shard: int, proposal: Propose) -> None: ...
+    def refresh(self) -> None: ...
+    def hurry(self) -> None:
+        """Have `tick` called at once."""
+
+    def served(self, shard: int) -> None:
+        """This replica leads, and its logs have all that was ever acknowledged."""
+
+    def lost(self, shard: int) -> None:
+        """This replica leads no more. On return, nothing is acknowledged."""
+
+    def has_left(self, shard: int) -> bool:
+        """Another replica is to lead: end in order what depends on this one. Return whether that is done."""
+
+    def failed(self, error: Exception) -> None:
+        """The store cannot be relied on: the process has to end."""
+
+
+class Shipping:
+    """A range of records as messages. See `Source`."""
+
+    def __init__(
+        self,
+        ship: Ship,
+        shard: int,
+        generation: int,
+        log: ReplicatedLog,
+        state: ReplicaLog,
+        *,
+        leads: Callable[[], bool],
+        damaged: Callable[[str], None],
+    ) -> None:
+        """leads: returns whether this replica still leads the generation; nothing is sent otherwise. damaged: called
+        when a record cannot be read."""
+        self._ship, self._shard, self._generation = ship, shard, generation
+        self._log, self._state = log, state
+        self._leads, self._damaged = leads, damaged
+        self._at, self._names = ship.first, ship.names
+
+    @property
+    def is_ready(self) -> bool:
+        """Return whether `now` makes no system call."""
+        return self._is_over or self._log.holds_in_memory(self._at)
+
+    def now(self) -> list[bytes] | None:
+        """Return the next message; None after the last one. Raises TimestoneError, OSError, and can be repeated."""
+        return None if self._is_over else self._message(self._read())
+
+    async def next(self) -> list[bytes] | None:
+        """Return the next message; None after the last one. Raises ConnectionError if the records are gone."""
+        if self._is_over:
+            return None
+        at, log = self._at, self._log
+        try:
+            found = self._read() if log.holds_in_memory(at) else await asyncio.to_thread(self._read)
+        except (TimestoneError, OSError) as error:
+            if at < log.local_start_offset:  # deleted; the follower asks again on a new link
+                raise ConnectionError(f"{self._ship.log} begins at {log.local_start_offset} now") from None
+            _LOGGER.error("shard %d: %s cannot be shipped: %s", self._shard, self._ship.log, error)
+            with suppress(TimestoneError, OSError):
+                await asyncio.to_thread(log.repair.note_at, at, f"{error}")
+            if self._leads():
+                self._damaged(self._ship.log)
+            return None
+        return self._message(found) if self._leads() else None
+
+    @property
+    def _is_over(self) -> bool:
+        return self._at >= self._ship.end or not self._leads()
+
+    def _read(self) -> StoredRecords:
+        return self._log.read_stored(self._at, self._ship.end, max_bytes=_SHIP_BYTES)
+
+    def _message(self, found: StoredRecords) -> list[bytes]:
+        names, upto = self._names, max(self._names, found.names)
+        new = tuple(self._log.topic_name(number) or "" for number in range(names, upto))
+        stored = StoredData(found.entries, found.data)
+        generation = self._state.generation_at(found.first)
+        head = self._generation, self._ship.log, found.first, found.end, generation
+        frame = Records(*head, names, new, stored, found.begins_segment)
+        self._at, self._names = found.end, upto
+        return encoded(frame, self._shard)
