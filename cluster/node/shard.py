@@ -4,6 +4,7 @@ only; flushes and reads of the disk run in threads."""
 import asyncio
 import functools
 import logging
+import threading
 import time
 from collections.abc import Collection, Mapping
 from typing import cast
@@ -63,6 +64,7 @@ class Shard:
         self._node, self._min_isr = node, min_isr
         self._around = around
         self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
         self._logs: dict[str, ReplicatedLog] = {}
         self._damaged = damaged
         self._repairs: dict[str, Repair] = {}
@@ -233,7 +235,10 @@ class Shard:
         self._logs[name] = log
 
         def changed() -> None:
-            self._loop.call_soon_threadsafe(self._log_changed, name)
+            if threading.get_ident() == self._thread:  # no wake-up: the loop runs
+                self._log_changed(name)
+            else:
+                self._loop.call_soon_threadsafe(self._log_changed, name)
 
         log.on_written = changed
 
