@@ -306,9 +306,7 @@ class _Rows:
         if entry is None:
             return  # acknowledged, or sent at QoS 0
         packet_id, qos = entry
-        if not self.feed.may_read(
-            topic_id
-        ):  # it may have had the right before; `resend` is given up at the end
+        if not self.feed.may_read(topic_id):  # it had the right before; `resend` is given up at the end
             return
         retain = flags & FLAG_RETAIN if grant is not None and grant.retain_as_published else 0
         block, head = varint(len(properties)) + properties, self.feed.head(topic_id)
