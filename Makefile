@@ -83,7 +83,7 @@ soak: $(INSTALLED) ## 1,000 kill -9 rounds, all crash and fault tests with long 
 	@$(LONG) $(PYTEST) -s --timeout=0 -m "crash or faults" $(TESTS)
 	@$(LONG) $(PYTEST) -s --timeout=0 tests/pipeline/test_soak.py
 
-soak-cluster: $(INSTALLED) ## killed nodes, mutants, simulations and states of a cluster (PARTS="nodes simulation" TIMESTONE_CLUSTER_SECONDS=900): hours
+soak-cluster: $(INSTALLED) ## killed nodes, partitions, the mix of faults, mutants, simulations and states of a cluster (PARTS="nodes mix" TIMESTONE_CLUSTER_SECONDS=900): hours
 	@$(BIN)/python -m tests.cluster.soak $(PARTS)
 
 fuzz: $(INSTALLED) ## random and broken MQTT and HTTP (TIMESTONE_FUZZ_INPUTS=1000, TIMESTONE_API_EXAMPLES=20 for fewer)

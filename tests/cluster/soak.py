@@ -1,6 +1,6 @@
 """The long proofs of a cluster, one process after another, and a summary however each of them ends.
 
-python -m tests.cluster.soak [states|mutants|simulation|nodes|mqtt|mqtt-shards …], or `make soak-cluster`
+python -m tests.cluster.soak [states|mutants|simulation|nodes|mqtt|mqtt-shards|mix|partitions …], or `make soak-cluster`
 """
 
 import os
@@ -18,7 +18,9 @@ PARTS = {
     "mqtt": ["tests/cluster/node/test_mqtt.py"],
     "mqtt-shards": ["tests/cluster/node/test_mqtt_shards.py"],
     "sessions": ["tests/cluster/node/test_sessions.py"],
+    "mix": ["tests/cluster/node/test_mix.py"],
     "mutants": ["tests/cluster/test_mutants.py"],
+    "partitions": ["tests/cluster/node/test_partitions.py"],
     "simulation": ["tests/cluster/test_simulation.py"],
     "states": ["tests/cluster/test_small_model.py"],
 }
@@ -28,6 +30,7 @@ LONG = {
     "TIMESTONE_CLUSTER_SEEDS": "1000",
     "TIMESTONE_CLUSTER_SECONDS": "3600",
     "TIMESTONE_CLUSTER_CLIENTS": "1000",
+    "TIMESTONE_CLUSTER_ROUNDS": "20",
     "TIMESTONE_SEED": "random",
 }
 

@@ -1,7 +1,9 @@
 """Clients that survive the server: they keep the client's session state, reconnect and continue, as section 4.4
 requires."""
 
+import math
 import random
+import time
 from collections.abc import Callable, Sequence
 
 from mqtt_front.codec import packets
@@ -9,12 +11,19 @@ from mqtt_front.codec.packets import Connack, Connect, Packet, Puback, Pubcomp, 
 from mqtt_front.codec.properties import Properties
 from mqtt_front.reasons import Reason
 from tests.support.mqtt_clients import RawClient
+from tests.support.waiting import TIMEOUT_S
 
 _LASTING = Properties(session_expiry_interval=0xFFFFFFFF)
 _WINDOW = 20
-_ELSEWHERE = {Reason.SERVER_SHUTTING_DOWN, Reason.SERVER_UNAVAILABLE, Reason.USE_ANOTHER_SERVER, 3}
-"""Reasons of a server that stops or leads no more: to connect again is the answer. A CONNACK of one that stops has
-SERVER_UNAVAILABLE, and in MQTT 3.1.1 the 3."""
+_ELSEWHERE = {
+    Reason.SERVER_SHUTTING_DOWN,
+    Reason.SERVER_UNAVAILABLE,
+    Reason.SERVER_BUSY,
+    Reason.USE_ANOTHER_SERVER,
+    3,
+}
+"""Reasons to connect again. A CONNACK of a server that stops has SERVER_UNAVAILABLE, one that another connection of the
+client has overtaken has SERVER_BUSY, and both have 3 in MQTT 3.1.1."""
 
 
 class LastingClient:
@@ -22,7 +31,7 @@ class LastingClient:
     true."""
 
     look_s = 0.2
-    """How often to ask `done` while nothing comes."""
+    """How often to ask `done`, and to look for something to send, while nothing comes."""
 
     def __init__(self, client_id: str, level: int, will: packets.Will | None = None) -> None:
         self.client_id = client_id
@@ -30,6 +39,8 @@ class LastingClient:
         self._will = will
         self.met = False
         """The server may know this session."""
+        self.patience_s = math.inf
+        """How long it waits for CONNACK or, once it has sent a ping, for any packet."""
 
     def run(self, address: tuple[str, int], done: Callable[[], bool] = lambda: False) -> None:
         try:
@@ -38,7 +49,7 @@ class LastingClient:
                 client.send(
                     Connect(self.client_id, self.level, False, will=self._will, properties=properties)
                 )
-                answer = client.next_packet()
+                answer = client.next_packet(min(self.patience_s, TIMEOUT_S))
                 if answer is None:
                     return
                 assert isinstance(answer, Connack)
@@ -49,13 +60,22 @@ class LastingClient:
                 self.begin(client, answer.session_present)
                 self.met = True
                 self.go_on(client)
+                heard_s, is_asked = time.monotonic(), False
                 while not done():
+                    silent_s = time.monotonic() - heard_s
+                    if silent_s > self.patience_s:
+                        return
+                    if silent_s > self.patience_s / 2 and not is_asked:
+                        client.send(packets.Pingreq())
+                        is_asked = True
                     try:
                         packet = client.next_packet(timeout_s=self.look_s)
                     except TimeoutError:
+                        self.go_on(client)
                         continue
                     if packet is None:
                         return
+                    heard_s, is_asked = time.monotonic(), False
                     self.take(client, packet)
                     self.go_on(client)
         except OSError:
@@ -90,6 +110,7 @@ class LastingPublisher(LastingClient):
         self._topics = topics
         self.acknowledged: list[int] = []
         self.stopping = False
+        self.window = _WINDOW
         self._chance = chance
         self._in_flight: dict[int, tuple[int, int]] = {}
         self._released: dict[int, None] = {}
@@ -106,7 +127,7 @@ class LastingPublisher(LastingClient):
 
     def go_on(self, client: RawClient) -> None:
         fresh = []
-        while not self.stopping and len(self._in_flight) + len(self._released) < _WINDOW:
+        while not self.stopping and len(self._in_flight) + len(self._released) < self.window:
             qos = self._chance.randrange(3)
             self.number += 1
             if qos == 0:
