@@ -93,7 +93,7 @@ class EtcdServer:
         self._post("kv/compaction", body)
 
     def defragment(self) -> None:
-        """Write its data anew; it answers nothing until that is done."""
+        """Write its data again without what was compacted; calls wait until that is done."""
         self._post("maintenance/defragment", {})
 
     def _post(self, path: str, body: object) -> dict[str, Any]:

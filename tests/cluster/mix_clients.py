@@ -96,7 +96,7 @@ class Appender:
 
 
 class Reader:
-    """Reads what each node shows of a log, again and again: an offset has one value on all of them, for ever."""
+    """Reads what each node shows of a log, again and again: an offset has one value on all of them, at all times."""
 
     def __init__(self, cluster: MachineCluster) -> None:
         self._cluster = cluster

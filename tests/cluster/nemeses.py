@@ -14,7 +14,7 @@ from timestone_cluster.etcd.client import EtcdClient
 from timestone_cluster.moving import drain_node, remove_node, undrain_node, unremove_node
 
 STOP_S = 60.0
-"""Time for an orderly stop, whatever else is broken, on a busy machine."""
+"""Time for an orderly stop beside any other fault, on a busy machine."""
 
 
 PARTITIONS = (

@@ -111,6 +111,42 @@ def test_the_replica_that_leads_uploads_and_its_successor_continues(tmp_path: Pa
         assert [bytes(one.payload) for one in view.log("telemetry")] == [b"record %d" % n for n in range(83)]
 
 
+def test_a_successor_continues_when_its_predecessor_had_boundaries_of_its_own(tmp_path: Path) -> None:
+    """As after a restart of a follower: nothing but all its segments of an earlier generation is one step."""
+    bucket = FolderBucket(tmp_path / "bucket")
+
+    def uploader(log: ReplicatedLog, store: Store) -> LogUploader:
+        return LogUploader(log, bucket, Leadership(log), store.files, store.now_us, lambda size: None)
+
+    with (
+        Store(tmp_path / "a", CONFIG, log_type=ReplicatedLog) as first,
+        Store(tmp_path / "b", CONFIG, log_type=ReplicatedLog) as second,
+    ):
+        for store in (first, second):
+            make_replica_folder(store, "telemetry", 0, LOG_ID)
+        one, two = first.log("telemetry"), second.log("telemetry")
+        assert isinstance(one, ReplicatedLog) and isinstance(two, ReplicatedLog)
+        one.lead(1)
+        append(one, two, 1, 3)
+        two.roll()
+        append(one, two, 1, 4)
+        one.follow()
+        two.lead(2)
+        append(two, one, 2, 1)
+        of_two = uploader(two, second)
+        assert of_two.step() == 0.0
+        assert log_histories(bucket)[0].manifest.end == 7, "no segment of the other one ends at 3"
+        assert of_two.step() is None
+        two.follow()
+        one.lead(3)
+        append(one, two, 3, 1)
+        of_one = uploader(one, first)
+        assert of_one.step() == 0.0
+        assert of_one.step() is None
+        history = log_histories(bucket)[0].manifest
+        assert [(each.base, each.end) for each in history.segments] == [(0, 3), (3, 7), (7, 8)]
+
+
 def test_a_restored_log_of_replicas_is_a_log_of_its_own(tmp_path: Path) -> None:
     bucket = tmp_path / "bucket"
     with replica(tmp_path / "a", bucket) as (one, tier), replica(tmp_path / "b", bucket) as (two, _):
@@ -147,6 +183,9 @@ def test_a_leader_that_is_replaced_during_an_upload_commits_nothing(tmp_path: Pa
             log_histories(bucket)
         assert uploader.step() is None, "it follows"
         log.lead(2)
+        submitted(log, b"of the next generation: what stands before it ends alike on all replicas")
+        log.seal_rolled()
+        log.show(26)
         assert uploader.step() == 0.0
         assert log_histories(bucket)[0].manifest.version == Version(2, 0)
 

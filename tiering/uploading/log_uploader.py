@@ -6,7 +6,7 @@ that no manifest names, and the next one begins from what the newest manifest sa
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -19,6 +19,7 @@ from timestone.format.topics import TopicDictionary
 from timestone.index import Trailer
 from timestone.reading.remote_history import RemoteHistory
 from timestone.reading.segment_list import SegmentList
+from timestone.replication.replicated_segments import GENERATION_SHIFT
 from timestone.segment import Segment
 from timestone.upkeep.segment_rewrites import Rewrites
 
@@ -165,19 +166,39 @@ class LogUploader:
         if before.start < self.expired_to and before.segment_count:
             self.commit(self.following(before.starting_at(self.expired_to)))
             return 0.0
-        segment = next(
-            (one for one in self.log.rewrites.segments() if one.count and one.end_offset > before.end), None
-        )
-        if segment is None:
+        segments = self._next_segments(before.end)
+        if not segments:
             return None
-        if segment.base_offset < before.end and before.segment_count:
+        if segments[0].base_offset < before.end and before.segment_count:
             raise HistoryDiverged(
                 f"{self.log.folder}: the bucket ends at offset {before.end}, in the middle of a segment of the log"
             )
-        if (wait_s := self._wait_for_compression(segment)) > 0:
+        if (wait_s := self._wait_for_compression(segments[-1])) > 0:
             return wait_s
-        self._upload(before, segment)
+        self._upload(before, segments)
         return 0.0
+
+    def _next_segments(self, end: int) -> list[Segment]:
+        """Return the next segments to be uploaded, of which one manifest tells: up to where each replica has the end
+        of a segment, so that any of them may continue. None if there is no such place yet."""
+        waiting = [one for one in self.log.rewrites.segments() if one.count and one.end_offset > end]
+        if not self.log.is_replicated:
+            return waiting[:1]
+        ends = (number for number, one in enumerate(waiting, 1) if self._ends_everywhere(one))
+        return waiting[: next(ends, 0)]
+
+    def _ends_everywhere(self, segment: Segment) -> bool:
+        """Return whether each replica has the end of a segment of this one: where a generation begins, and where this
+        replica has begun a segment while it leads. Others it may have by itself: a replica begins a segment after a
+        restart, a cut or a failed flush."""
+        others = self.log.segment_list.segments
+        following = next((one for one in others if one.base_offset >= segment.end_offset), None)
+        if following is None or following.epoch is None or segment.epoch is None:
+            return False
+        generation = following.epoch >> GENERATION_SHIFT
+        if generation != segment.epoch >> GENERATION_SHIFT:
+            return True
+        return generation == self._generation and following.epoch == segment.epoch
 
     def _is_owner(self) -> bool:
         if self._owner.generation != self._generation:
@@ -263,15 +284,21 @@ class LogUploader:
         number = before.version.number + 1 if before.version.generation == generation else 0
         return replace(before, version=Version(generation, number), written_us=self._now_us())
 
-    def _upload(self, before: Manifest, segment: Segment) -> None:
+    def _upload(self, before: Manifest, segments: Sequence[Segment]) -> None:
         generation = self._generation
         assert generation is not None
+        for segment in segments:
+            before = self._with_segment(before, segment, generation)
+        self.commit(self.following(self.objects.shortened(before, generation)))
+
+    def _with_segment(self, before: Manifest, segment: Segment, generation: int) -> Manifest:
+        """Upload a segment, and return the manifest that names it as well."""
         with closing(SegmentFiles(self._files, segment)) as source:
             stored = upload_segment(self.objects, generation, source, self._pace)
         check_stored(self.objects, stored.segment)
         check_stored(self.objects, stored.index)
         following = self._with_topics(self._with_dictionary(before, segment), segment)
-        following = replace(
+        return replace(
             following,
             start=before.start if before.segment_count else segment.base_offset,
             end=stored.end,
@@ -279,7 +306,6 @@ class LogUploader:
             settings=asdict(self.log.config),
             missing=self._missing(before, stored.end),
         )
-        self.commit(self.following(self.objects.shortened(following, generation)))
 
     def _with_topics(self, manifest: Manifest, segment: Segment) -> Manifest:
         end = topics_needed(segment)

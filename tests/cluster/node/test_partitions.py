@@ -1,5 +1,5 @@
 """Partitions of five nodes and three members of etcd on machines of their own: nothing acknowledged is lost, and
-writes go on wherever the design says so.
+writes continue where the design allows it.
 
 make soak-cluster PARTS=partitions TIMESTONE_CLUSTER_ROUNDS=20 TIMESTONE_CLUSTER_SECONDS=1200
 """
@@ -37,7 +37,7 @@ PAUSES_S = {"same": 8.0, "dismissal": 10.0, "election": 15.0}
 nothing else."""
 
 
-def test_writes_go_on_and_nothing_is_lost_when_the_network_is_cut_in_all_ways(tmp_path: Path) -> None:
+def test_writes_continue_and_nothing_is_lost_when_the_network_is_cut_in_all_ways(tmp_path: Path) -> None:
     seed = run_seed("cluster partitions")
     print(f"partitions: seed {seed}, {ROUNDS} rounds of {HOLD_S:.0f} s", flush=True)
     with told_on_failure(TIMESTONE_SEED=seed), machine_cluster(tmp_path) as cluster:
