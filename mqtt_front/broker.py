@@ -15,6 +15,7 @@ from mqtt_front import client_list
 from mqtt_front.client_watch import Watches
 from mqtt_front.codec import packets
 from mqtt_front.delivery.delivery import Delivery
+from mqtt_front.delivery.remote_members import RemoteMembers
 from mqtt_front.delivery.system_topics import SystemTopics
 from mqtt_front.errors import ProtocolViolation
 from mqtt_front.handlers import ack as acknowledging
@@ -136,6 +137,7 @@ class Broker:
         self.traces = Traces(settings.traces_per_s, functools.partial(self._report, "trace"))
         self.delivery = self._new_delivery()
         self.ingest = self._new_ingest()
+        self.remote_members = self._new_remote_members()
         self.poller: Poller | None = None
         """Reader of the sockets of plain TCP clients, if not left to their transports."""
         self.counts = Counts()
@@ -174,6 +176,10 @@ class Broker:
             written=self.delivery.serve_woken,
         )
 
+    def _new_remote_members(self) -> RemoteMembers:
+        logs = {log.name: log for log in self.router.own_logs}
+        return RemoteMembers(self.loop, self.router.groups, logs, self.read, self.throttled_log)
+
     def _report(self, event: str, facts: Mapping[str, Any]) -> None:
         if self.report is not None:
             self.report(event, facts)
@@ -182,10 +188,20 @@ class Broker:
         self.state.tick()
         self.traces.tick()
         self.unsent.tick()
+        if (branches := self.router.groups.branches) is not None:
+            branches.tick()
+            self.remote_members.tick()
         self._appended(())  # by others, and plain ones
         self.system.tick(
             link.session for link in self.connections.links if link.connected and link.session is not None
         )
+
+    def begin(self) -> None:
+        """Start the clock, and share subscriptions with other homes, if there are any."""
+        self.deadlines.start()
+        if (branches := self.router.groups.branches) is not None:
+            self.remote_members.open()
+            branches.open(self.loop)
 
     def poll(self, loop: PollingLoop) -> None:
         """Read plain TCP clients with the kernel from now on, if it is available."""
@@ -220,6 +236,7 @@ class Broker:
         self.stopping = self.moving = self.is_lost = True
         for link in list(self.connections.links):
             link.end(self.goodbye, "another node leads")
+        self.remote_members.close()
         self.router.groups.close()
         self.deadlines.stop()
         if self.poller is not None:

@@ -29,7 +29,7 @@ from timestone.address import shown_address
 from timestone.config import Ack, LogConfig, StoreConfig
 from timestone.disk.steady_clock import SteadyClock
 from timestone.format.names import is_server_log
-from timestone.fronts import Arrived, Documents, Door, Partitions, Report
+from timestone.fronts import Arrived, Correspondent, Documents, Door, Partitions, Report
 from timestone.log import Log
 from timestone.metrics.metric import Metric, added
 from timestone.record import HEADER_BLOCK_BYTES_MAX
@@ -121,7 +121,7 @@ class MqttFront(Administration):
         await loop.run_in_executor(threads.save, broker.state.load)
         broker.wills.publish_due()
         await self._until(lambda: broker.wills.saved)  # clients that connect from now on have missed them
-        broker.deadlines.start()
+        broker.begin()
         self._saving = loop.create_task(self._save_now_and_then(broker))
         self._allow_connections()
         try:
@@ -232,6 +232,12 @@ class MqttFront(Administration):
             return None
         return self._listeners[client.door].admit(client)
 
+    def heard(self, shard: int, home: int, data: bytes, correspondent: Correspondent) -> None:
+        """Pass a message of the front of another home on."""
+        front = self._homes.get(shard)
+        if front is not None and front._broker is not None:
+            front._broker.remote_members.heard(home, data, correspondent)
+
     # What starts and ends with the parts.
 
     def _allow_connections(self) -> None:
@@ -329,6 +335,7 @@ class MqttFront(Administration):
         if broker is None:
             return
         broker.stopping = True
+        broker.remote_members.close()
         for listener in self._listeners:
             listener.stop()
         self._listeners.clear()

@@ -103,7 +103,7 @@ def counters(broker: Counted) -> dict[str, int]:
         "logins_locked_out": broker.guard.counts.locked_out,
         "bytes_submitted": broker.ingest.submitted_bytes,
         "bytes_unsent": broker.unsent.total_bytes,
-        "shared_subscriptions": len(broker.router.groups),
+        "shared_subscriptions": sum(group.has_place for group in broker.router.groups),
         "retained": broker.retaining.count,
         "retained_bytes": broker.retaining.size_bytes,
         "retained_refused": broker.retaining.refused_count,

@@ -282,6 +282,17 @@ class Appendable(Protocol):
     ) -> Submission: ...
 
 
+class Correspondent(Protocol):
+    """Front of another home that has sent a message."""
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether its connection has not ended."""
+
+    def send(self, data: bytes) -> None:
+        """Answer on the connection of its message. Dropped when that has ended."""
+
+
 class Partitions(Protocol):
     """Division of topics and clients into the shards of a cluster, as a front sees it that serves the clients of one
     shard, its home. Partition k of each log is in shard k, whose leader may be another node."""
@@ -304,6 +315,17 @@ class Partitions(Protocol):
     def documents(self, shard: int) -> "Documents":
         """Return what the front has stored of another shard, as far as this node knows. Reads the disk. Nothing can be
         put there."""
+
+    def connection(self, shard: int) -> object | None:
+        """Return the connection to the home of another shard, another object after each change of one of both; None
+        without one."""
+
+    def tell(self, shard: int, data: bytes) -> None:
+        """Send a message to the front of another shard, which `Replicated.heard` gets if it serves. Messages of a
+        connection arrive in order; those that are under way when it ends are lost."""
+
+    def listen(self, answered: Callable[[int, bytes], None]) -> None:
+        """Have a function called with shard and data of each answer."""
 
     @property
     def lags(self) -> bool:
@@ -353,6 +375,9 @@ class Replicated(Protocol):
 
     def admit(self, client: Arrived) -> Any:
         """Return the protocol (`asyncio.BufferedProtocol`) of a client; None if it cannot be served now."""
+
+    def heard(self, shard: int, home: int, data: bytes, correspondent: Correspondent) -> None:
+        """Handle a message for the front of a shard, from that of another home."""
 
     def close_doors(self) -> None:
         """Listen no more."""

@@ -21,13 +21,13 @@ from timestone.replication.replicated_log import ReplicatedLog
 from timestone.writing.write_batch import Numbers, WriteBatch
 from timestone_cluster.leader import Leader
 from timestone_cluster.node.shard import Shard
-from timestone_cluster.node.wire import Forward, Forwarded, ForwardOpen, ForwardOpened, encoded
+from timestone_cluster.node.wire import Forward, Forwarded, ForwardOpen, ForwardOpened, Letter, encoded
 
 _FULL = (QueueFull, StorageFull, TopicLimit)
 
 
-@dataclass(slots=True)
-class _Sender:
+@dataclass(slots=True, eq=False)
+class Sender:
     """Connection that may append to a shard for the clients of a home."""
 
     writer: asyncio.StreamWriter
@@ -37,6 +37,15 @@ class _Sender:
     term: int
     """Generation of the shard that is appended to."""
 
+    @property
+    def is_open(self) -> bool:
+        """See `timestone.fronts.Correspondent`."""
+        return not self.writer.transport.is_closing()
+
+    def send(self, data: bytes) -> None:
+        """See `timestone.fronts.Correspondent`."""
+        _answer(self.writer, Letter(data))
+
 
 class Forwards:
     """Appends for other shards at one node. Event-loop thread only."""
@@ -44,7 +53,7 @@ class Forwards:
     def __init__(self, shards: Mapping[int, Shard], refused: frozenset[str]) -> None:
         """refused: logs that only the node itself writes."""
         self._shards, self._refused = shards, refused
-        self._senders: dict[tuple[int, int], _Sender] = {}
+        self._senders: dict[tuple[int, int], Sender] = {}
         """By shard and home."""
         self.count = 0
         """Records that were appended so far."""
@@ -85,17 +94,14 @@ class Forwards:
             if (before.generation, before.turn) >= (message.generation, message.turn):
                 raise NotLeader(f"shard {message.home} appends by another connection")
             before.writer.transport.abort()
-        sender = _Sender(writer, message.home, message.generation, message.turn, term)
+        sender = Sender(writer, message.home, message.generation, message.turn, term)
         self._senders[number, message.home] = sender
         return logs
 
     def append(self, writer: asyncio.StreamWriter, number: int, message: Forward) -> None:
         """Append records, and answer when they are committed."""
-        senders = [one for (shard, _), one in self._senders.items() if shard == number]
-        sender = next((one for one in senders if one.writer is writer), None)
         try:
-            if sender is None or sender.term != self._term(number):
-                raise NotLeader("the connection may not append any more")
+            self._sender(writer, number)
             log = self._log(number, message.log)
             batch = _batch(log, message)
             loop = asyncio.get_running_loop()
@@ -104,6 +110,21 @@ class Forwards:
             writer.transport.abort()
         except (TimestoneError, ValueError, OverflowError, IndexError, OSError) as error:
             _refuse(writer, message.number, error)
+
+    def sender(self, writer: asyncio.StreamWriter, number: int) -> Sender | None:
+        """Return who may append to a shard by a connection; None, and the connection ends, if no one may."""
+        try:
+            return self._sender(writer, number)
+        except NotLeader:
+            writer.transport.abort()
+            return None
+
+    def _sender(self, writer: asyncio.StreamWriter, number: int) -> Sender:
+        senders = [one for (shard, _), one in self._senders.items() if shard == number]
+        sender = next((one for one in senders if one.writer is writer), None)
+        if sender is None or sender.term != self._term(number):
+            raise NotLeader("the connection may not append any more")
+        return sender
 
     def _answer(self, writer: asyncio.StreamWriter, number: int, submission: Submission) -> None:
         error = submission.error
@@ -166,6 +187,6 @@ def _refuse(writer: asyncio.StreamWriter, number: int, error: Exception) -> None
     _answer(writer, Forwarded(number, -1, str(error) or repr(error), isinstance(error, _FULL)))
 
 
-def _answer(writer: asyncio.StreamWriter, answer: ForwardOpened | Forwarded) -> None:
+def _answer(writer: asyncio.StreamWriter, answer: ForwardOpened | Forwarded | Letter) -> None:
     if not writer.transport.is_closing():
         writer.writelines(encoded(answer))

@@ -33,6 +33,7 @@ from timestone_cluster.node.wire import (
     ForwardOpen,
     ForwardOpened,
     Hello,
+    Letter,
     encoded,
     read_message,
 )
@@ -158,13 +159,14 @@ class Stream:
         hello: Hello,
         context: ssl.SSLContext | None,
         place: Callable[[], Place | None],
+        answered: Callable[[int, bytes], None] = lambda shard, data: None,
     ) -> None:
         """logs: replicas of the shard on this node, the last one of what its front has stored. place: where the leader
-        is, as far as this node knows."""
+        is, as far as this node knows. answered: called with the shard and what its front answers."""
         self._home, self._generation, self.shard = home, generation, shard
         self._replicas = tuple(logs)
         self.logs = {log.key: ForwardedLog(log, self) for log in logs[:-1]}
-        self._hello, self._context, self._place = hello, context, place
+        self._hello, self._context, self._place, self._heard = hello, context, place, answered
         self._numbers = itertools.count()
         self._waiting: dict[int, _Waiting] = {}
         self._writer: asyncio.StreamWriter | None = None
@@ -205,6 +207,16 @@ class Stream:
             one.submission.resolve(_Unanswered(one.log.key))
 
     @property
+    def connection(self) -> asyncio.StreamWriter | None:
+        """Return the connection on which messages can be sent."""
+        return None if self._writer is None or self._writer.transport.is_closing() else self._writer
+
+    def tell(self, data: bytes) -> None:
+        """Send a message to the front of the shard. Dropped without a connection."""
+        if (writer := self.connection) is not None:
+            send(writer, *encoded(Letter(data), self.shard))
+
+    @property
     def lags(self) -> bool:
         """Return whether the replicas here lack something that the leader has of this home."""
         return any(one.answered > one.log.end_offset for one in self.logs.values())
@@ -215,8 +227,8 @@ class Stream:
             raise NotLeader(f"this node does not lead shard {self._home}")
         number, batch = next(self._numbers), submission.write_batch
         self._waiting[number] = _Waiting(log, submission, batch, time.monotonic() + WAIT_S)
-        if self._writer is not None and not self._writer.transport.is_closing():
-            self._send(self._writer, number)
+        if (writer := self.connection) is not None:
+            self._send(writer, number)
 
     def _send(self, writer: asyncio.StreamWriter, number: int) -> None:
         one = self._waiting[number]
@@ -264,9 +276,12 @@ class Stream:
         self.opened.set()
         while True:
             _, message = await read_message(reader)
-            if not isinstance(message, Forwarded):
+            if isinstance(message, Letter):
+                self._heard(self.shard, message.data)
+            elif isinstance(message, Forwarded):
+                self._answered(message)
+            else:
                 raise UndecodableFrame(f"expected an answer, got {type(message).__name__}")
-            self._answered(message)
 
     def _answered(self, message: Forwarded) -> None:
         one = self._waiting.pop(message.number, None)

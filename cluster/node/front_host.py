@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from timestone.fronts import Arrived, Reloadable, Replicated
+from timestone.fronts import Arrived, Correspondent, Reloadable, Replicated
 from timestone_cluster.affinity import Arrivals
 from timestone_cluster.etcd.client import Coordinator
 from timestone_cluster.etcd.keys import ClusterKeys, ClusterValue, LogValue
@@ -114,6 +114,11 @@ class FrontHost:
         now."""
         home = self._homes.get(client.shard)
         return self._front.admit(client) if home is not None and home.is_serving else None
+
+    def heard(self, shard: int, home: int, data: bytes, correspondent: Correspondent) -> None:
+        """Pass a message to the front of a shard on, from that of another home."""
+        if shard in self._homes and self._homes[shard].is_serving:
+            self._front.heard(shard, home, data, correspondent)
 
     # What happens to shards.
 

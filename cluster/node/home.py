@@ -201,6 +201,7 @@ class _HomePartitions:
         self.of_topic, self.of_filter = around.division.of_topic, around.division.of_filter
         self.of_client = around.division.of_client
         self._logs = logs
+        self._answered: Callable[[int, bytes], None] = lambda shard, data: None
         self.streams = [
             Stream(
                 home,
@@ -210,10 +211,12 @@ class _HomePartitions:
                 hello=around.hello,
                 context=around.context,
                 place=lambda shard=shard: around.place(shard),  # type: ignore[misc]
+                answered=lambda shard, data: self._answered(shard, data),
             )
             for shard in range(self.count)
             if shard != home
         ]
+        self._streams = {stream.shard: stream for stream in self.streams}
         self._forwarded: dict[str, Appendable] = {}
         for stream in self.streams:
             self._forwarded |= stream.logs
@@ -250,6 +253,15 @@ class _HomePartitions:
         state = StateLog(self._logs[shard][-1], _NoDocuments())
         state.read()
         return state
+
+    def connection(self, shard: int) -> object | None:
+        return self._streams[shard].connection
+
+    def tell(self, shard: int, data: bytes) -> None:
+        self._streams[shard].tell(data)
+
+    def listen(self, answered: Callable[[int, bytes], None]) -> None:
+        self._answered = answered
 
     @property
     def lags(self) -> bool:

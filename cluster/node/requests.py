@@ -24,6 +24,7 @@ from timestone_cluster.node.wire import (
     Described,
     Forward,
     ForwardOpen,
+    Letter,
     LogState,
     Message,
     Relay,
@@ -64,6 +65,10 @@ class Requests:
             self.forwards.open(writer, number, message)
         elif isinstance(message, Forward):
             self.forwards.append(writer, number, message)
+        elif isinstance(message, Letter):
+            sender = self.forwards.sender(writer, number)
+            if sender is not None and self._host is not None:
+                self._host.heard(number, sender.home, message.data, sender)
         elif isinstance(message, Append):
             try:
                 self._append(writer, number, message)

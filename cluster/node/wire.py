@@ -164,6 +164,12 @@ class Beats(msgspec.Struct, frozen=True, array_like=True):
     """In which each holds."""
 
 
+class Letter(msgspec.Struct, frozen=True, array_like=True):
+    """Message between the fronts of two homes, on a connection that is open for `Forward`; answers go back on it."""
+
+    data: bytes
+
+
 class StoredData(NamedTuple):
     """Data of `Records`."""
 
@@ -192,7 +198,7 @@ class FetchedHead(RecordsHead, frozen=True, array_like=True):
 _KINDS: tuple[type[Any], ...] = (
     Hello, Fenced, Follow, Held, Started, Diverged, Reset, Committed, RecordsHead, Append, Appended,
     Describe, Described, Relay, Relayed, ForwardOpen, ForwardOpened, Forward, Forwarded,
-    Fetch, FetchedHead, Beats,
+    Fetch, FetchedHead, Beats, Letter,
 )  # fmt: skip
 _NUMBERS = {kind: number for number, kind in enumerate(_KINDS)}
 _ENCODER = msgspec.msgpack.Encoder()
@@ -212,6 +218,7 @@ Message = (
     | Forward
     | Forwarded
     | Beats
+    | Letter
 )
 
 

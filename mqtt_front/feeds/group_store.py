@@ -7,9 +7,10 @@ of its log in the catalogue, which shows its lag."""
 import json
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from mqtt_front.feeds.remote_group import Branches, RemoteGroup
 from mqtt_front.feeds.shared_group import SharedGroup
 from mqtt_front.runtime.clocks import PassingTime
 from mqtt_front.runtime.timer_queue import TimerQueue
@@ -27,13 +28,26 @@ _READABLE = (1, 2, 3)
 NEVER_S = 0xFFFFFFFF
 KEY_PREFIX = "\0group/"
 """No client id begins with U+0000."""
+_HOME_PREFIX = "\0home/"
+
+
+def home_key(number: int) -> str:
+    """Return the key of the members whose home is another one, for their group."""
+    return f"{_HOME_PREFIX}{number}"
+
+
+def home_of(member: str) -> int | None:
+    """Return the home in a key of a member; None for the key of a session."""
+    return int(member.removeprefix(_HOME_PREFIX)) if member.startswith(_HOME_PREFIX) else None
 
 
 class Groups:
     """Groups by log and topic filter. Event-loop thread only."""
 
-    def __init__(self, shares: Shares | None = None) -> None:
+    def __init__(self, shares: Shares | None = None, branches: Branches | None = None) -> None:
+        """branches: groups at other homes of a cluster with several shards."""
         self.shares = Shares() if shares is None else shares
+        self.branches = branches
         self.tally = Tally()
         """Number of groups by owner."""
         self._groups: dict[str, SharedGroup] = {}
@@ -49,6 +63,13 @@ class Groups:
     def __len__(self) -> int:
         return len(self._groups)
 
+    def __iter__(self) -> Iterator[SharedGroup]:
+        return iter(list(self._groups.values()))
+
+    def are_elsewhere(self, log: Log) -> bool:
+        """Return whether the groups of a log are at another home."""
+        return self.branches is not None and self.branches.is_elsewhere(log)
+
     def find(self, log: Log, topic_filter: str) -> SharedGroup | None:
         """Return the group, if it exists."""
         return self._groups.get(_key(log.key, topic_filter))
@@ -56,17 +77,20 @@ class Groups:
     def get(self, log: Log, topic_filter: str, start: int | None = None, *, owner: str = "") -> SharedGroup:
         """Return the group; a new one belongs to `owner` and begins at `start`, by default at the end of the log."""
         key = _key(log.key, topic_filter)
-        group = self._groups.get(key)
-        if group is None:
-            form = parse_filter(topic_filter)
-            begin = log.end_offset if start is None else start
+        found = self._groups.get(key)
+        if found is not None:
+            return found
+        form = parse_filter(topic_filter)
+        names = log, topic_filter, form.pattern, log.end_offset if start is None else start
+        group: SharedGroup
+        if self.branches is not None and self.branches.is_elsewhere(log):
+            group = RemoteGroup(*names, owner=owner, changed=self.changed, branches=self.branches)
+        else:
             durable = form.kind is Kind.QUEUE
-            group = SharedGroup(
-                log, topic_filter, form.pattern, begin, durable=durable, owner=owner, changed=self.changed
-            )
-            self._groups[key] = group
-            self.tally.add(owner)
-            self._gone.pop(key, None)
+            group = SharedGroup(*names, durable=durable, owner=owner, changed=self.changed)
+        self._groups[key] = group
+        self.tally.add(owner)
+        self._gone.pop(key, None)
         return group
 
     def joined(self, group: SharedGroup, member: str) -> None:
@@ -170,7 +194,7 @@ class Groups:
             or not math.isfinite(unused_s)
         ):
             raise TypeError(f"owner is {owner!r:.40}, unused_s is {unused_s!r:.40}")
-        members = [member for member in body["members"] if member in sessions]
+        members = [member for member in body["members"] if member in sessions or home_of(member) is not None]
         if body["id"] == log.id:
             group = self._restore_offsets(log, topic_filter, body, sessions, owner)
         else:
@@ -191,7 +215,7 @@ class Groups:
             # As `seen`: in a copy older than its catalogue; and never more than exist, which would fill the memory.
             # memory.
             open_offsets.update(range(integer(first), min(integer(end), log.end_offset)))
-        for member in [one for one in held if one not in sessions]:
+        for member in [one for one in held if one not in sessions and home_of(one) is None]:
             open_offsets -= held.pop(member)
         group = self.get(log, topic_filter, seen, owner=owner)
         group.restore(seen, open_offsets, held, integer(body["sent_below"]))
@@ -261,7 +285,9 @@ def _key_of(group: SharedGroup) -> str:
 
 
 def _reader(group: SharedGroup) -> ReaderId | None:
-    """Return the named reader of the group; None if its filter is not a valid name."""
+    """Return the named reader of the group; None if its place is elsewhere, or its filter is not a valid name."""
+    if not group.has_place:
+        return None
     try:
         validate_reader_name(group.topic_filter)
     except InvalidName:

@@ -8,13 +8,16 @@ import numpy as np
 
 from mqtt_front.feeds.feed import Feed, LogSource, OnWake, own_key
 from mqtt_front.feeds.in_flight_window import InFlightWindow
-from mqtt_front.feeds.shared_group import SharedGroup
+from mqtt_front.feeds.shared_group import SharedGroup, Taker
 from mqtt_front.feeds.subscription import Subscription
 from timestone.reading.batch import Batch
 from timestone.reading.topic_mask import TopicMask
 
 if TYPE_CHECKING:
     from mqtt_front.sessions.session import Session
+
+_ROOM = 1024
+"""Records that a client at QoS 0 takes at a time."""
 
 
 class MemberWindow(InFlightWindow):
@@ -57,9 +60,9 @@ class MemberWindow(InFlightWindow):
 
 
 class MemberCursor:
-    """Cursor over the records that a group assigns to one member."""
+    """Cursor over the records that a group assigns to one member, or to a request of another home."""
 
-    def __init__(self, feed: "SharedFeed", group: SharedGroup) -> None:
+    def __init__(self, feed: Taker, group: SharedGroup) -> None:
         self._feed = feed
         self._group = group
         self._choice = TopicMask(group.log.topics, [group.pattern])
@@ -87,8 +90,9 @@ class MemberCursor:
         feed, group = self._feed, self._group
         if not feed.takes_part:
             return None
-        if group.busy not in (None, feed):
-            group.park(feed)
+        if not group.may_read(feed):
+            if not group.park(feed):
+                feed.wake()
             return None
         group.busy = feed
         self._returned = group.next_returned()
@@ -147,6 +151,14 @@ class SharedFeed(Feed):
         """Return whether the group assigns records to this member."""
         return self.entitled and bool(self.subscriptions)
 
+    @property
+    def room(self) -> int:
+        """Return how many records the client can take."""
+        client, session = self.session.client, self.session
+        if client is None or not client.writable or session.must_wait(self):
+            return 0
+        return client.inflight_limit - session.outstanding if self.needs_packet_ids else _ROOM
+
     def wake(self) -> None:
         """Wake the member. Any thread may call."""
         if self.reader is not None:
@@ -196,16 +208,17 @@ class SharedFeed(Feed):
         return self.reader.prepare() if isinstance(self.reader, MemberCursor) else super().prepare()
 
     def passed(self) -> None:
-        self.group.stir()
+        self.group.passed(self)
 
     def took(self, batch: Batch) -> Batch:
         """Note a read batch as `Feed.took`."""
         cursor = self.reader
         if not isinstance(cursor, MemberCursor):  # records after the redelivered ones belong to the group
             return batch.select(batch.offsets < self.window.seen)
-        self.group.took(batch, cursor.returned)
+        batch = self.group.took(batch, cursor.returned)
         # A record returned by a member may have been this member's before.
-        self.sent_below = batch.next_offset if cursor.returned else self.group.sent_below
+        repeats = self.group.repeats(cursor.returned)
+        self.sent_below = batch.next_offset if repeats else self.group.sent_below
         return batch
 
     def gave(self, batch: Batch) -> None:

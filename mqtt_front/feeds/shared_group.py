@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
+import numpy as np
+
 from timestone.log import Log
 from timestone.reading.batch import Batch
 
@@ -38,18 +40,36 @@ class MemberSession(Protocol):
     def in_flight(self) -> Mapping[int, OpenDelivery]: ...
 
 
-class Member(Protocol):
+class Taker(Protocol):
+    """What waits for records: a connected member, or a request of another home."""
+
+    @property
+    def room(self) -> int:
+        """Return how many records it can take."""
+
+    @property
+    def takes_part(self) -> bool:
+        """Return whether the group assigns records to it."""
+
+    def wake(self) -> None: ...
+
+
+class Member(Taker, Protocol):
     """Feed of a member. Implemented by `SharedFeed`."""
 
     @property
     def session(self) -> MemberSession: ...
 
-    def wake(self) -> None: ...
-
 
 class SharedGroup:
     """One shared subscription in one log. Event-loop thread only, except for `woken`, which the appending thread
-    calls."""
+    calls.
+
+    In a cluster with several shards it is at the home that leads the log. A session of another home is a member of its
+    group there (`remote_group`), and that home is a member here, with the key `home_key`: what it has is in `held`."""
+
+    has_place = True
+    """Whether it decides what is next, so that its position is worth a name."""
 
     def __init__(
         self,
@@ -81,15 +101,18 @@ class SharedGroup:
         self.connected_count = 0
         """Number of connected members."""
         self.held: dict[str, set[int]] = {}
-        """Open offsets at QoS 2 of disconnected clients by session key; only for that client [MQTT-4.8.2-4]."""
+        """Open offsets at QoS 2 of disconnected clients by session key, only for that client [MQTT-4.8.2-4]; and those
+        that other homes have."""
+        self._ahead: set[int] = set()
+        """Offsets above `seen` that other homes have taken: an earlier process was killed before it had noted that."""
         self._changed = changed
         self.touch()
-        self.busy: Member | None = None
+        self.busy: Taker | None = None
         """Member for which a thread is reading."""
         self._open: set[int] = set()
         self._lowest: list[int] = []
         self._returned: list[int] = []
-        self._idle: deque[Member] = deque()
+        self._idle: deque[Taker] = deque()
         self._waker = log.reader(min(max(start, log.start_offset), log.end_offset), topics=[pattern])
         self._waker.on_wake = lambda reader, offset: self.woken()
 
@@ -161,7 +184,7 @@ class SharedGroup:
         self.rest(feed)
         self._give_back(returned)
 
-    def rest(self, feed: Member) -> None:
+    def rest(self, feed: Taker) -> None:
         """Stop assigning to a member; what is being read for it is not assigned."""
         if self.busy is feed:
             self.busy = None
@@ -192,19 +215,36 @@ class SharedGroup:
         burst of work is distributed."""
         return max(1, min(room, -(-self.backlog // max(1, self.connected_count))))
 
-    def took(self, batch: Batch, returned: list[int]) -> None:
-        """Note a batch read for assignment: of `returned` offsets, or of new ones."""
+    def may_read(self, feed: Taker) -> bool:
+        """Return whether there may be records to read for a member now."""
+        return self.busy in (None, feed)
+
+    def repeats(self, returned: list[int]) -> bool:
+        """Return whether another member may have had these offsets, as of a read of `returned` ones."""
+        return bool(returned)
+
+    def took(self, batch: Batch, returned: list[int]) -> Batch:
+        """Note a batch read for assignment, of `returned` offsets or of new ones, and return the part to assign."""
         self.touch()
         self.busy = None
         if returned:
             found = set(batch.offsets.tolist())
-            passed = [offset for offset in returned if offset < batch.next_offset]
-            gone = {offset for offset in passed if offset not in found}
-            left = set(passed)
+            passed = {offset for offset in returned if offset < batch.next_offset}
+            left = passed.intersection(self._returned)
+            if left != passed:  # another home has them after all
+                batch = batch.select(np.isin(batch.offsets, list(left)))
             self._returned = [offset for offset in self._returned if offset not in left]
-            self.acknowledged(gone)
+            self.acknowledged(left - found)
         else:
             self.seen = max(self.seen, batch.next_offset)
+            if self._ahead:
+                batch = batch.select(~np.isin(batch.offsets, list(self._ahead)))
+                self._ahead = {offset for offset in self._ahead if offset >= self.seen}
+        self.stir()
+        return batch
+
+    def passed(self, feed: Taker) -> None:
+        """Note that a member takes nothing now, though it may have been woken."""
         self.stir()
 
     def sent(self, offsets: Iterable[int]) -> None:
@@ -240,9 +280,51 @@ class SharedGroup:
             self.touch()
         self.stir()
 
+    # Members of other homes: what one has is in `held`.
+
+    def give(self, home: str, offsets: Iterable[int]) -> None:
+        """Assign offsets to a home."""
+        offsets = set(offsets)
+        self.sent(offsets)
+        self.held.setdefault(home, set()).update(offsets)
+
+    def settle(self, home: str, offsets: Iterable[int]) -> None:
+        """Note acknowledgements of its members."""
+        self.acknowledged(self._let_go(home, offsets))
+
+    def take_back(self, home: str, offsets: Iterable[int] | None = None) -> None:
+        """Assign offsets to others that a home has, by default all."""
+        self._give_back(self._let_go(home, self.held.get(home, ()) if offsets is None else offsets))
+
+    def _let_go(self, home: str, offsets: Iterable[int]) -> set[int]:
+        held = self.held.get(home, set())
+        found = held.intersection(offsets)
+        held -= found
+        if not held:
+            self.held.pop(home, None)
+        return found
+
+    def agree(self, home: str, held: set[int], done: set[int]) -> None:
+        """Take the word of a home for what it has, and what its members have acknowledged of late: an earlier process
+        here may not have noted all of it, and messages of the connection before this one may be lost."""
+        self.touch()
+        mine = self.held.get(home, set())
+        self._ahead |= {offset for offset in held | done if offset >= self.seen}
+        free = mine | self._ahead | set(self._returned)
+        self.acknowledged(free & done)
+        self._returned = [offset for offset in self._returned if offset not in held and offset not in done]
+        self.held.pop(home, None)
+        if kept := (held & free) - done:
+            self.give(home, kept)
+        self._give_back(mine - held - done)
+
+    def count(self, connected: int, before: int) -> None:
+        """Note how many members of a home are connected, and were before."""
+        self.connected_count += connected - before
+
     # Waiting.
 
-    def park(self, feed: Member) -> bool:
+    def park(self, feed: Taker) -> bool:
         """Make a member wait for records. Return False if there are some already."""
         if feed in self._idle:
             return True
@@ -270,6 +352,9 @@ class SharedGroup:
             feed = self._idle.popleft()
         except IndexError:
             return
+        self._wake(feed)
+
+    def _wake(self, feed: Taker) -> None:
         feed.wake()
 
     def _arm(self) -> bool:

@@ -296,5 +296,4 @@ def _connack_properties(broker: Server, packet: Connect, session: Session, keep_
         topic_alias_maximum=inbound.topic_alias_maximum or None,
         response_information=_response_information(broker, packet, session),
         maximum_qos=inbound.maximum_qos if inbound.maximum_qos < 2 else None,
-        shared_subscription_available=None if broker.router.partitions is None else 0,
     )

@@ -201,8 +201,10 @@ def _subscribe(work: _Subscribing, request: Request, retained: list[str]) -> int
         work.warn(topic_filter, f"{why} ({reason.name})")
         silent = reason is Reason.NOT_AUTHORIZED and not broker.settings.tell_not_authorized
         return Reason.UNSPECIFIED_ERROR if silent else reason
-    qos = min(request.qos, broker.inbound.maximum_qos)
     form, sources = parse_filter(topic_filter), broker.router.sources(topic_filter)
+    qos = min(request.qos, broker.inbound.maximum_qos)
+    if form.shared and any(broker.router.groups.are_elsewhere(one.log) for one in sources):
+        qos = min(qos, 1)  # at QoS 2 the group and the session would have to become durable together
     # MQTT 5 lets a bridge request this; before, a client can only state that it is a bridge.
     bridged = link.bridge and form.kind is Kind.PLAIN
     subscription = Subscription(
@@ -277,9 +279,6 @@ def _refusal(broker: Server, session: Session, request: Request) -> _Refusal | N
         form = parse_filter(topic_filter)
     except InvalidName as error:
         return _Refusal(Reason.TOPIC_FILTER_INVALID, str(error))
-    if form.shared and broker.router.partitions is not None:
-        why = "a cluster of several shards has no shared subscriptions"
-        return _Refusal(Reason.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED, why)
     if form.pattern.count("/") >= broker.settings.topic_levels:
         return _over(broker, "topic_levels", Reason.TOPIC_FILTER_INVALID)
     if len(topic_filter.encode()) > broker.settings.topic_bytes:

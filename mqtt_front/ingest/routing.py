@@ -8,6 +8,7 @@ from mqtt_front.codec.fields import decode_text
 from mqtt_front.errors import MalformedPacket, MqttError
 from mqtt_front.feeds.feed import LogSource
 from mqtt_front.feeds.group_store import Groups
+from mqtt_front.feeds.remote_group import Branches
 from mqtt_front.ingest.topic_use import TopicUse
 from mqtt_front.kernel.loops import TopicCache
 from mqtt_front.kernel.topic_cache import TOPIC_BITS
@@ -63,7 +64,7 @@ class Router:
             )
         self.retained = tuple(views[log.key] if log.key in views else RetainedMessages(log) for log in logs)
         """Retained messages of each log."""
-        self.groups = Groups(self.shares)
+        self.groups = Groups(self.shares, None if partitions is None else Branches(partitions))
         """The shared subscriptions."""
         self._sources = tuple(
             LogSource(each.log, {}, each, self.groups, {}, None if partitions is None else each.log.partition)
@@ -144,6 +145,11 @@ class Router:
             return []
         numbers = {number for filter_, number in self._routes if overlap(filter_, form.pattern)}
         return self._holding(form.pattern, sorted(numbers | {0}))
+
+    @property
+    def own_logs(self) -> Sequence[Log]:
+        """Return the logs whose leader is this server."""
+        return [one.log for one in self.own]
 
     @property
     def own(self) -> Sequence[RetainedMessages]:

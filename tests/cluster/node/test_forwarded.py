@@ -14,6 +14,7 @@ from timestone_cluster.node.wire import (
     ForwardOpen,
     ForwardOpened,
     Hello,
+    Letter,
     encoded,
     read_message,
 )
@@ -71,6 +72,9 @@ def test_records_are_refused_on_a_connection_that_did_not_ask_and_for_the_log_of
     async def check(leader: Leader) -> None:
         reader, writer = await dialled(leader)
         writer.writelines(encoded(FORWARD, 1))
+        assert await reader.read() == b""
+        reader, writer = await dialled(leader)
+        writer.writelines(encoded(Letter(b"a message"), 1))
         assert await reader.read() == b""
         reader, writer = await dialled(leader)
         writer.writelines(encoded(ForwardOpen(0, 1, 1, ("a",)), 1))

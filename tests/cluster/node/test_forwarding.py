@@ -11,6 +11,7 @@ from tests.support.workload import crash_config
 from timestone.commit.submission import Submission
 from timestone.config import Ack
 from timestone.errors import NotLeader, QueueFull, TopicLimit
+from timestone.fronts import Correspondent
 from timestone.record import FLAG_QOS_SHIFT, Header, HeaderKind, encode_headers
 from timestone.replication.replicated_log import ReplicatedLog
 from timestone.store import Store
@@ -237,3 +238,48 @@ def test_topics_beyond_the_limit_of_the_log_are_refused_unless_it_has_them() -> 
     with pytest.raises(TopicLimit):
         topics.take("new")
     assert (topics.add_all(["b", "a"]).tolist(), len(topics), topics.names) == ([1, 0], 2, ["a", "b"])
+
+
+class Answering:
+    """The host of a front that answers each message."""
+
+    def __init__(self) -> None:
+        self.heard_of: list[tuple[int, int, bytes]] = []
+        self.correspondents: list[Correspondent] = []
+
+    def heard(self, shard: int, home: int, data: bytes, correspondent: Correspondent) -> None:
+        self.heard_of.append((shard, home, data))
+        self.correspondents.append(correspondent)
+        correspondent.send(data.upper())
+
+
+def test_fronts_of_two_homes_exchange_messages_until_the_connection_ends(tmp_path: Path) -> None:
+    async def check(leader: Leader) -> None:
+        host, answers = Answering(), [(0, b"")][:0]
+        leader.requests._host = host  # type: ignore[assignment]
+        stream = leader.stream()
+        stream._heard = lambda shard, data: answers.append((shard, data))
+        stream.tell(b"dropped")
+        await stream.opened.wait()
+        first = stream.connection
+        for data in (b"one", b"two"):
+            stream.tell(data)
+        while len(answers) < 2:
+            await asyncio.sleep(0.005)
+        assert host.heard_of == [(1, 0, b"one"), (1, 0, b"two")]
+        assert answers == [(1, b"ONE"), (1, b"TWO")]
+        (correspondent,) = set(host.correspondents)
+        place, leader.place = leader.place, None
+        stream.look()
+        while correspondent.is_open:
+            await asyncio.sleep(0.005)
+        correspondent.send(b"dropped")
+        leader.place = place
+        while stream.connection in (None, first):
+            await asyncio.sleep(0.005)
+        stream.tell(b"three")
+        while len(host.heard_of) < 3:
+            await asyncio.sleep(0.005)
+        assert host.correspondents[-1] is not correspondent
+
+    run(tmp_path, check)

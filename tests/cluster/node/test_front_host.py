@@ -11,7 +11,7 @@ from tests.cluster.node.test_shard import Noted
 from tests.support.workload import crash_config
 from timestone.disk.steady_clock import SteadyClock
 from timestone.errors import NotLeader
-from timestone.fronts import Arrived, Documents, Door, Partitions, Replicated
+from timestone.fronts import Arrived, Correspondent, Documents, Door, Partitions, Replicated
 from timestone.replication.replicated_log import ReplicatedLog
 from timestone.store import Store
 from timestone_cluster.division import Division
@@ -52,6 +52,9 @@ class NotingFront:
 
     async def leave(self, shard: int = 0) -> None:
         self.calls.append("leave")
+
+    def heard(self, shard: int, home: int, data: bytes, correspondent: Correspondent) -> None:
+        self.calls.append(f"heard {shard} {home} {data!r}")
 
     def lose(self, shard: int = 0) -> None:
         assert self.documents is not None

@@ -27,6 +27,7 @@ from timestone_cluster.node.wire import (
     Describe,
     Described,
     Hello,
+    Letter,
     LogState,
     Message,
     StoredData,
@@ -53,6 +54,7 @@ MESSAGES: list[Message] = [
     Describe(1),
     Beats((0, 7), (3, 2**40)),
     Described(1, (LogState(0, "telemetry", 4, 12, 9, 2, 3, is_damaged=False, is_in_sync=True),)),
+    Letter(b"{}"),
 ]
 
 

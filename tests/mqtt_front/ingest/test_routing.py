@@ -6,6 +6,7 @@ from mqtt_front.errors import MalformedPacket
 from mqtt_front.ingest.routing import Router
 from mqtt_front.kernel.topic_cache import TOPIC_BITS, TOPIC_MASK
 from mqtt_front.reasons import Reason
+from tests.support.silent_partitions import SilentPartitions
 from timestone.commit.submission import Submission
 from timestone.config import LogConfig
 from timestone.filters import topic_matches
@@ -180,7 +181,7 @@ def test_subscription_skips_logs_that_cannot_have_its_topics(router: Router) -> 
     assert router.source("nowhere") is None
 
 
-class Here:
+class Here(SilentPartitions):
     """Partitions of a cluster whose other shards another node leads: what goes there is noted."""
 
     home, lags = 1, False

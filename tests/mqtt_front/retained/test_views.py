@@ -8,6 +8,7 @@ from mqtt_front.retained.messages import RetainedMessage
 from mqtt_front.retained.views import RetainedViews
 from mqtt_front.runtime.user_share import Shares
 from tests.support.manual_loop import ManualLoop
+from tests.support.silent_partitions import SilentPartitions
 from timestone.fronts import Appendable, Documents
 from timestone.log import Log
 from timestone.record import FLAG_RETAIN
@@ -15,7 +16,7 @@ from timestone.store import Store
 from timestone_cluster.division import Division
 
 
-class Stored:
+class Stored(SilentPartitions):
     """What shard 1 of two has stored; home is 0."""
 
     home, count, lags = 0, 2, False

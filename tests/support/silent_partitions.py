@@ -1,0 +1,15 @@
+"""Other homes of a cluster, without a connection to any."""
+
+from collections.abc import Callable
+
+
+class SilentPartitions:
+    """Part of `timestone.fronts.Partitions`."""
+
+    def connection(self, shard: int) -> object | None:
+        return None
+
+    def tell(self, shard: int, data: bytes) -> None:
+        raise AssertionError("there is no connection")
+
+    def listen(self, answered: Callable[[int, bytes], None]) -> None: ...
