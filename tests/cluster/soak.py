@@ -1,6 +1,6 @@
 """The long proofs of a cluster, one process after another, and a summary however each of them ends.
 
-python -m tests.cluster.soak [states|mutants|simulation|nodes|mqtt|mqtt-shards|mix|partitions …], or `make soak-cluster`
+python -m tests.cluster.soak [states|mutants|simulation|nodes|mqtt|mqtt-shards|mqtt-shares …], or `make soak-cluster`
 """
 
 import os
@@ -17,6 +17,7 @@ PARTS = {
     "nodes": ["tests/cluster/node/test_node.py", "tests/cluster/node/test_links.py", "tests/cluster/etcd"],
     "mqtt": ["tests/cluster/node/test_mqtt.py"],
     "mqtt-shards": ["tests/cluster/node/test_mqtt_shards.py"],
+    "mqtt-shares": ["tests/cluster/node/test_mqtt_shares.py"],
     "sessions": ["tests/cluster/node/test_sessions.py"],
     "mix": ["tests/cluster/node/test_mix.py"],
     "mutants": ["tests/cluster/test_mutants.py"],
