@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from flight_front.calls import Call
 from flight_front.errors import CallRefused, Code, InvalidRequest
+from flight_front.readers import Readers
 from flight_front.reading import durable_offset, existing_log, existing_logs
 from flight_front.staging.parts import Staging, post_order
 from timestone.config import with_settings
@@ -15,7 +16,7 @@ from timestone.errors import UnknownLog
 from timestone.format.names import log_folder, validate_target
 from timestone.fronts import ClusterNode
 from timestone.log import Log
-from timestone.reading.named_readers import ReaderId
+from timestone.reading.named_readers import ReaderLag
 from timestone.spool.format import PostingId
 from timestone.store import Store
 from timestone_access.rights import Right
@@ -37,6 +38,7 @@ class Target(NamedTuple):
 
     store: Store
     staging: Staging
+    readers: Readers
     node: ClusterNode | None
     """None for a store that is in no cluster."""
 
@@ -122,14 +124,10 @@ def _configure(target: Target, call: Call, values: Values) -> Mapping[str, Any]:
 
 def _delete_log(target: Target, call: Call, values: Values) -> Mapping[str, Any]:
     log = _log(target, call, values, Right.ADMIN)
-    _refuse_on_cluster(target, "delete-log")
+    if target.node is not None:
+        raise CallRefused(Code.UNIMPLEMENTED, "delete-log is not served for the logs of a cluster yet")
     target.store.delete_log(log.name, log.partition)
     return {"deleted": log.name, "partition": log.partition}
-
-
-def _refuse_on_cluster(target: Target, action: str) -> None:
-    if target.node is not None:
-        raise CallRefused(Code.UNIMPLEMENTED, f"{action} is not served for the logs of a cluster yet")
 
 
 def _offset_at(target: Target, call: Call, values: Values) -> Mapping[str, Any]:
@@ -139,7 +137,9 @@ def _offset_at(target: Target, call: Call, values: Values) -> Mapping[str, Any]:
 
 def _lags(target: Target, call: Call, values: Values) -> Mapping[str, Any]:
     log = _log(target, call, values, Right.READ)
-    _refuse_on_cluster(target, "lags")
+    committed = target.readers.of(log).all_committed()
+    start, end = log.start_offset, log.end_offset
+    lags = [ReaderLag(reader, found, start, end) for reader, found in committed.items()]
     return {
         "readers": [
             {
@@ -149,7 +149,7 @@ def _lags(target: Target, call: Call, values: Values) -> Mapping[str, Any]:
                 "missed": each.missed,
                 "metadata": each.committed.metadata,
             }
-            for each in log.lags()
+            for each in lags
         ]
     }
 
@@ -157,11 +157,8 @@ def _lags(target: Target, call: Call, values: Values) -> Mapping[str, Any]:
 def _commit(target: Target, call: Call, values: Values) -> Mapping[str, Any]:
     log = _log(target, call, values, Right.READ)
     call.check_group(values["reader"])
-    _refuse_on_cluster(target, "commit")
-    reader = ReaderId(log.name, log.partition, values["reader"])
-    target.store.commit_readers(
-        {reader: integer(values["offset"])}, metadata={reader: values.get("metadata", "")}
-    )
+    readers = target.readers.of(log)
+    readers.commit(values["reader"], integer(values["offset"]), None, values.get("metadata", ""))
     return {"committed": values["offset"]}
 
 

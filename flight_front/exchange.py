@@ -7,11 +7,9 @@ import asyncio
 from flight_front.calls import Call, Calls
 from flight_front.errors import InvalidRequest
 from flight_front.following import Follower
+from flight_front.readers import HeldReader
 from flight_front.records.flight_data import decoded, encoded_metadata
-from flight_front.records.queries import Query
 from timestone.disk.json_document import integer, json_object
-from timestone.reading.named_readers import ReaderId
-from timestone.store import Store
 
 _CREDIT_MAX = 1 << 31
 
@@ -19,12 +17,12 @@ _CREDIT_MAX = 1 << 31
 class Exchange:
     """One DoExchange after its first message."""
 
-    def __init__(self, call: Call, calls: Calls, query: Query, follower: Follower, store: Store) -> None:
+    def __init__(self, call: Call, calls: Calls, follower: Follower, held: HeldReader | None) -> None:
+        """held: the reader that commits; None for one without a name."""
         self._call = call
         self._calls = calls
-        self._query = query
         self._follower = follower
-        self._store = store
+        self._held = held
         self._credit = 0
         self._credited = asyncio.Event()
 
@@ -62,17 +60,13 @@ class Exchange:
         except (ValueError, TypeError) as error:
             raise InvalidRequest(f"invalid request: {error}") from None
         if offset is not None:
-            if self._query.reader is None:
+            if self._held is None:
                 raise InvalidRequest("invalid commit: expected a command with `reader`")
-            reader = ReaderId(self._query.log, self._query.partition, self._query.reader)
-            await self._calls.in_thread(self._commit, reader, offset, text)
+            await self._calls.in_thread(self._held.commit, offset, text)
             await self._call.write(encoded_metadata(b'{"committed": %d}' % offset))
         if credit:
             self._credit = min(self._credit + credit, _CREDIT_MAX)
             self._credited.set()
-
-    def _commit(self, reader: ReaderId, offset: int, text: str) -> None:
-        self._store.commit_readers({reader: offset}, metadata={reader: text})
 
     async def _send(self) -> None:
         while True:
@@ -82,6 +76,8 @@ class Exchange:
                     await self._credited.wait()
                 self._calls.check_running()
             await self._follower.wait()
+            if self._held is not None:
+                self._held.check()
             message = await self._follower.next(noted=True)
             if message:
                 self._credit -= 1

@@ -150,12 +150,10 @@ def _facts(log: Log) -> dict[str, Any]:
 class RecordStream:
     """Records of a query from an offset on, as messages. Used by one thread at a time."""
 
-    def __init__(
-        self, log: ReadableLog, query: Query, first: int, batch_bytes: int, name: str | None = None
-    ) -> None:
+    def __init__(self, log: ReadableLog, query: Query, first: int, batch_bytes: int) -> None:
         self.log = log
         self.query = query
-        self.reader = log.reader(first, topics=query.topics, name=name)
+        self.reader = log.reader(first, topics=query.topics)
         self._batch_bytes = batch_bytes
         self.record_count = 0
 

@@ -29,6 +29,7 @@ from flight_front.gateway.batch_memory import BatchMemory
 from flight_front.gateway.wire import READ, SERVICE, ForwardedContext, Span, decoded_progress, encoded
 from flight_front.messages import ClientMessages, half_closed
 from flight_front.putting import Budget, Put, first_batch
+from flight_front.readers import HeldReader, Readers
 from flight_front.reading import (
     RecordStream,
     existing_log,
@@ -73,7 +74,8 @@ class FlightService:
         self.staging: Staging = (
             StoreStaging(store, settings) if node is None else ClusterStaging(store, node, settings)
         )
-        self._target = Target(store, self.staging, node)
+        self.readers = Readers(store, node)
+        self._target = Target(store, self.staging, self.readers, node)
 
     def handlers(self, *, for_gateway: bool) -> Sequence[Any]:
         """Return the handlers of all calls, for gRPC. for_gateway: for the one call more of a gateway, too, which is
@@ -272,19 +274,30 @@ class FlightService:
         log = self._opened(call, query, Right.READ)
         if query.reader is not None:
             call.check_group(query.reader)
-            if self._node is not None:
-                raise CallRefused(
-                    Code.UNIMPLEMENTED, "named readers of the logs of a cluster are not served yet"
-                )
-        start, _end = await self._calls.in_thread(offsets_of, log, query)
-        stream = RecordStream(log, query, start, self._settings.batch_bytes, query.reader)
+        stream, held = await self._calls.in_thread(self._exchanged, log, query)
         try:
             await call.write(encoded_schema(query.schema))
             follower = Follower(stream, log, self._calls, synced=self._settings.visible == "synced")
-            await Exchange(call, self._calls, query, follower, self._store).run(first.metadata)
+            await Exchange(call, self._calls, follower, held).run(first.metadata)
         finally:
             stream.close()
+            if held is not None:
+                held.close()
             self._calls.counts.records_read += stream.record_count
+
+    def _exchanged(self, log: Log, query: Query) -> tuple[RecordStream, HeldReader | None]:
+        """Return the records of an exchange, from where its reader has committed, and the reader, if it has a name."""
+        held = None if query.reader is None else HeldReader(self.readers, log, query.reader)
+        try:
+            if held is not None and held.committed is not None:
+                start = held.committed.offset
+            else:
+                start, _end = offsets_of(log, query)
+            return RecordStream(log, query, start, self._settings.batch_bytes), held
+        except BaseException:
+            if held is not None:
+                held.close()
+            raise
 
     async def _do_action(self, call: Call, request: bytes) -> None:
         try:

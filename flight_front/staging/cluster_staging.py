@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from flight_front.calls import Call
 from flight_front.errors import InvalidRequest
+from flight_front.readers import shard_documents
 from flight_front.settings import PARTS_LOG, FlightSettings
 from flight_front.staging.parts import PostOrder, part_folder, part_place, refused_posting
 from flight_front.staging.producers import Producers
@@ -144,9 +145,8 @@ class ClusterStaging:
 
     def _shard(self, log: Log) -> _ShardStaging:
         number = log.partition
-        cast(ReplicatedLog, log).check_leads()
+        documents = shard_documents(self._node, log)
         try:
-            documents = self._node.documents(number)
             parts = self._store.log(PARTS_LOG, number, create=False)
         except UnknownLog:
             raise NotLeader(f"this node does not serve shard {number} yet") from None

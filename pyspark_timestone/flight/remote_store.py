@@ -79,7 +79,7 @@ class RemoteStore:
                 "reader": reader.name,
                 "offset": offset,
             }
-            act(self._client, "commit", values)
+            act(self.log(reader.log, reader.partition).planning, "commit", values)
 
     def _known(self) -> Mapping[LogPartition, "RemoteLog"]:
         if self._logs is None:
@@ -144,9 +144,10 @@ class RemoteLog:
         facts: Mapping[str, Any],
         uploaded: UploadedLog | None = None,
     ) -> None:
-        """reading: for its records. facts: what the server lists about it. uploaded: what its bucket has of it, in the
+        """client: of the server, or of the leader. reading: for its records. facts: what the server
+        lists about it. uploaded: what its bucket has of it, in the
         place of what is on its disks no more."""
-        self._client, self._reading = client, reading
+        self.planning, self._reading = client, reading
         self._uploaded = uploaded
         self.key = LogPartition(facts["log"], facts["partition"])
         self.id, self.epoch = int(facts["id"], 16), int(facts["epoch"])
@@ -167,7 +168,7 @@ class RemoteLog:
     def offset_at(self, timestamp_us: int) -> int:
         """Return the first offset at or after a time."""
         values = {"log": self.key.log, "partition": self.key.partition, "time_us": timestamp_us}
-        found: int = act(self._client, "offset-at", values)["offset"]
+        found: int = act(self.planning, "offset-at", values)["offset"]
         if found <= self._first and (older := self._unlisted()) is not None:
             return min(found, older.offset_at(timestamp_us))
         return found
@@ -296,7 +297,7 @@ class RemoteLog:
         key = (first, last, *topics)
         if first < last and key not in self._infos:
             asked = fl.FlightDescriptor.for_command(_command(self.key, first, last, topics, None))
-            self._infos[key] = self._client.call(lambda client, login: client.get_flight_info(asked, login))
+            self._infos[key] = self.planning.call(lambda client, login: client.get_flight_info(asked, login))
         return self._infos.get(key)
 
 

@@ -43,8 +43,6 @@ def flight_server(texts: OptionText, instead: Mapping[str, str]) -> FlightServer
     refused = next((name for name in instead if name in texts), None)
     if refused is not None:
         raise InvalidOption(f"unsupported option {refused!r} beside {option}: {instead[refused]}")
-    if option == _CLUSTER and "group" in texts:
-        raise InvalidOption("unsupported option 'group' beside cluster: the checkpoint has the progress")
     addresses = (
         tuple(one.strip() for one in texts[option].split(",")) if option == _CLUSTER else (texts[option],)
     )

@@ -108,8 +108,14 @@ def test_batch_reads_all_shards_and_writes_one_through_any_node(spark: SparkSess
                 "append"
             ).save()
         assert [int(one) for one in payloads(cluster, LOG, 1)[ROWS:]] == list(range(1000))
-        with pytest.raises(Exception, match="unsupported option 'group' beside cluster"):
-            reader.option("group", "g").load()
+        kept = Batches(tmp_path / "out")
+        kept.drain(source(spark, cluster, group="billing"), tmp_path / "checkpoint")
+        kept.drain(source(spark, cluster, group="billing"), tmp_path / "checkpoint")
+        for shard, end in enumerate((ROWS, ROWS + 1000)):
+            [lag] = cluster.at_leader(
+                lambda client, shard=shard: act(client, "lags", log=LOG, partition=shard), shard
+            )["readers"]  # type: ignore[misc]
+            assert (lag["reader"], lag["committed"]) == ("billing", end)
 
 
 def test_stream_and_sink_have_each_row_once_when_leaders_are_killed(

@@ -21,7 +21,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from timestone.disk.catalog import Catalog
 from timestone.disk.json_document import integer, json_object
 from timestone.errors import CorruptLog, OffsetOutOfRange, ReaderInUse
 from timestone.format import names
@@ -125,22 +124,32 @@ class ReaderLag:
         return max(0, self.start_offset - self.committed.offset)
 
 
-class Commitments:
-    """Commits of the named readers of a store, in its catalogue."""
+class ReaderDocuments(Protocol):
+    """Where commits are: the catalogue of a store, or the documents of a shard."""
 
-    def __init__(self, documents: Catalog) -> None:
-        self._documents = documents
+    @property
+    def path(self) -> Path: ...
+    def get(self, space: str, key: str) -> bytes | None: ...
+    def items(self, space: str) -> dict[str, bytes]: ...
+    def put_many(self, space: str, items: dict[str, bytes | None]) -> None: ...
+
+
+class Commitments:
+    """Commits of named readers."""
+
+    def __init__(self, documents: ReaderDocuments, space: str = SPACE) -> None:
+        self._documents, self._space = documents, space
 
     def get(self, reader: ReaderId) -> Commitment | None:
         """Return the commit of a reader; None if it has none. Raises OSError, CorruptLog."""
-        document = self._documents.get(SPACE, reader.key)
+        document = self._documents.get(self._space, reader.key)
         return None if document is None else Commitment.decode(document, self._documents.path, reader.key)
 
     def all(self) -> dict[ReaderId, Commitment]:
         """Return the commits of all readers, by log and name. Raises OSError, CorruptLog."""
         found = {
             reader: Commitment.decode(document, self._documents.path, key)
-            for key, document in self._documents.items(SPACE).items()
+            for key, document in self._documents.items(self._space).items()
             if (reader := ReaderId.parse(key)) is not None
         }
         return dict(sorted(found.items()))
@@ -157,7 +166,7 @@ class Commitments:
         noted = metadata or {}
         if pin is not None and not isinstance(pin, Pin):
             raise TypeError(f"invalid pin: expected a timestone.Pin, got {pin!r}")
-        items = {
+        items: dict[str, bytes | None] = {
             # Offsets also come from the columns of a batch, as numbers of numpy.
             reader.key: Commitment(
                 operator.index(offset), now_us, pin, checked_metadata(noted.get(reader, ""))
@@ -165,11 +174,11 @@ class Commitments:
             for reader, offset in offsets.items()
         }
         if items:
-            self._documents.put_many(SPACE, items)
+            self._documents.put_many(self._space, items)
 
     def forget(self, readers: Iterable[ReaderId]) -> None:
         """Remove the commits of readers. Raises OSError, TypeError for anything but a ReaderId."""
-        self._documents.put_many(SPACE, {checked(reader).key: None for reader in readers})
+        self._documents.put_many(self._space, {checked(reader).key: None for reader in readers})
 
 
 class Ended(Protocol):
