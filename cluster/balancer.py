@@ -194,13 +194,17 @@ def _steps(situation: Situation, number: int, record: ShardRecord) -> Iterator[S
     ready = [node for node in others if situation.nodes[node].is_ready]
     for node in record.adding:
         away = [one for one in record.replicas if one not in wanted]
-        if node in wanted and node in in_sync and away:
+        is_short = len(record.replicas) < situation.replicas
+        if node in wanted and node in in_sync and is_short:
+            if (grown := record.grown(node)) is not None:
+                yield Change(number, grown, f"{node} is one more replica", present=node)
+        elif node in wanted and node in in_sync and away:
             first = min(away, key=lambda one: (one == leader, one in in_sync, away.index(one)))
             if first == leader:
                 yield from (HandOver(number, one, f"{first} gives its place") for one in ready)
             elif (moved := record.moved(node, first, situation.min_isr)) is not None:
                 yield Change(number, moved, f"{node} has the place of {first}", present=node)
-        elif not (node in wanted and away and situation.nodes[node].run):
+        elif not (node in wanted and (away or is_short) and situation.nodes[node].run):
             if (spared := record.spared(node, situation.min_isr)) is not None:
                 yield Change(number, spared, f"{node} copies it no more")
             elif node == leader:

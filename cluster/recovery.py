@@ -18,7 +18,7 @@ from timestone_cluster.node.wire import Describe, Described, Hello, LogState, en
 from timestone_cluster.shard_record import MOST_GENERATION, ShardRecord, Unclean, node_of
 
 _ASK_S = 10.0
-_GENERATIONS_AHEAD = 1000
+GENERATIONS_AHEAD = 1000
 """So far above the highest known generation a repaired record is: a node that did not answer may know of a few more."""
 
 
@@ -115,7 +115,7 @@ async def plan_repair(
             *(one.node for one in reports),
             *(record.replicas if record is not None else ()),
         ]
-        generation = max(known, record.generation if record is not None else 0) + _GENERATIONS_AHEAD
+        generation = max(known, record.generation if record is not None else 0) + GENERATIONS_AHEAD
         made = ShardRecord(
             min(generation, MOST_GENERATION),
             None,

@@ -151,6 +151,13 @@ class ShardRecord:
             return None
         return replace(self, replicas=nodes)
 
+    def grown(self, node: str) -> Self | None:
+        """Return the record with a node as one more replica, once it is in sync: a shard that was restored has one."""
+        if node not in self.adding or node not in map(node_of, self.isr):
+            return None
+        adding = tuple(one for one in self.adding if one != node)
+        return replace(self, replicas=(*self.replicas, node), adding=adding)
+
     def moved(self, node: str, away: str, min_isr: int) -> Self | None:
         """Return the record with a node in the place of another one, once the new one is in sync. The old one leaves
         the in-sync set as well; not while it leads."""

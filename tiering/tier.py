@@ -3,7 +3,7 @@
 with timestone.open("data") as store, StoreTier(store, TierConfig(url="s3://bucket/prefix")) as tier: ...
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from types import TracebackType
 from typing import Self
 
@@ -35,10 +35,11 @@ class StoreTier:
         bucket: Bucket | None = None,
         is_replicated: bool = False,
         left_out: Collection[str] = (),
+        cluster: Callable[[], bytes | None] = lambda: None,
     ) -> None:
         """bucket: another one than that of the URL. is_replicated: the logs are replicas of a cluster, each of which
-        is uploaded while it leads. left_out: names of logs that are not uploaded. Raises TieringError for a setting
-        that is not valid."""
+        is uploaded while it leads. left_out: names of logs that are not uploaded. cluster: returns what a restore has
+        to know of the cluster; None while it is not known. Raises TieringError for a setting that is not valid."""
         self.config = config
         self.is_replicated = is_replicated
         self._store, self._left_out = store, frozenset(left_out)
@@ -55,6 +56,7 @@ class StoreTier:
             bytes_per_s=config.upload_bytes_per_s,
             delete_delay_us=config.remote_delete_delay_ms * 1000,
             is_replicated=is_replicated,
+            cluster=cluster,
             known=self._known,
             note_error=lambda error: note_error(store.files, store.path, error),
         )

@@ -348,7 +348,14 @@ def _tiers(
     try:
         return [
             TierService(
-                StoreTier(store, config, bucket=bucket, is_replicated=node is not None, left_out=own_logs)
+                StoreTier(
+                    store,
+                    config,
+                    bucket=bucket,
+                    is_replicated=node is not None,
+                    left_out=own_logs,
+                    cluster=(lambda: None) if node is None else (lambda: node.description),
+                )
             )
         ]
     except TieringError as error:

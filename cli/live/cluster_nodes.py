@@ -1,17 +1,23 @@
-"""`timestone cluster`: what is done to nodes and to the replicas that they hold: move, drain, remove, recover.
+"""`timestone cluster`: what is done to nodes and to the replicas that they hold: move, drain, remove, recover,
+restore.
 
 The commands, their errors and their output. `timestone_cluster` does the work.
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..errors import EXIT_SYSTEM, CommandError, UsageError
 from ..group import Command
+from ..input.bucket_options import bucket_at, bucket_options
+from ..input.parameters import DIRECTORY
+from ..output.progress import ProgressLine
 from ..output.tables import print_tables, simple_table
 from ..output.text import print_text
+from ..units import format_count
 from .cluster_access import cluster_module, connection, tls_context, with_etcd
 
 if TYPE_CHECKING:
@@ -72,6 +78,20 @@ command shows what each replica has, and changes nothing. With it the replica
 that has the most, or NODE, leads, and serves once another one has caught up.
 Acknowledged records that it lacks are lost, and their offsets are given again;
 `cluster status` shows that for good.
+"""
+_RESTORE = """\
+Examples:
+  timestone cluster restore etcd://127.0.0.1:2379/plant s3://bucket/plant a
+  timestone serve --cluster etcd://127.0.0.1:2379/plant --cluster-name a \\
+    --data a --tier s3://bucket/plant
+
+No node may run. What is in etcd of the cluster is used, and made again from the
+bucket where etcd is lost, too. DIR gets every log as far as it was uploaded;
+offsets stay as they were, and uploads continue in the same place. What was not
+uploaded yet is lost, its offsets are given again, and `cluster status` shows
+that for good; state of MQTT and Flight, and compacted logs, are not in a bucket.
+Then start the node of DIR, and the others with empty folders: they copy it, and
+the cluster serves once enough of them have.
 """
 _REPAIR = """\
 Examples:
@@ -204,6 +224,39 @@ def recover(url: str, shard: int, node: str | None, yes: bool, **access: Any) ->
     with_etcd(url, access, run)
 
 
+@click.command(cls=Command, epilog=_RESTORE, exit_failed=EXIT_SYSTEM)
+@connection
+@click.argument(
+    "bucket",
+    metavar="BUCKET",
+    help="What the nodes uploaded to: s3://BUCKET/PREFIX, gs://…, az://… or file:///FOLDER.",
+)
+@click.argument(
+    "directory",
+    metavar="DIR",
+    type=DIRECTORY,
+    help="The folder of the first node; must not exist, or be empty.",
+)
+@bucket_options
+def restore(
+    url: str, bucket: str, directory: Path, endpoint: str | None, region: str | None, **access: Any
+) -> None:
+    """Make the cluster again from its bucket, when the disks of all its nodes are lost."""
+    restoring, source = cluster_module("restoring"), bucket_at(bucket, endpoint, region)
+
+    async def run(etcd: "EtcdClient", keys: "ClusterKeys") -> None:
+        with ProgressLine() as progress:
+            done = await restoring.restore_cluster(etcd, keys, source, directory, progress.bytes)
+        for one in done.logs:
+            print(f"{one.log}-{one.partition}: offsets [{one.start_offset}, {one.end_offset})")
+        print(
+            f"cluster {done.value.id}: {format_count(done.value.shards, 'shard')}, generation {done.generation}"
+        )
+        print(f"complete: {directory}, of node {done.node}; start it, and the others with empty folders")
+
+    with_etcd(url, access, run)
+
+
 @click.command("repair-metadata", cls=Command, epilog=_REPAIR, exit_failed=EXIT_SYSTEM)
 @connection
 @click.option("--yes", is_flag=True, help="Do it.")
@@ -251,4 +304,4 @@ async def _apply(etcd: "EtcdClient", keys: "ClusterKeys", plans: "Sequence[Plan]
         print("nothing was changed; --yes does it")
 
 
-COMMANDS = (replace, move, drain, remove, recover, repair_metadata)
+COMMANDS = (replace, move, drain, remove, recover, restore, repair_metadata)

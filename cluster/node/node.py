@@ -115,6 +115,11 @@ class Node:
         return self._held.shards if self._held is not None else {}
 
     @property
+    def description(self) -> bytes | None:
+        """Return what etcd has of the cluster; None before the start. Any thread may ask."""
+        return None if self._cluster is None else self._cluster.encode()
+
+    @property
     def own_logs(self) -> Collection[str]:
         """Return the logs that the nodes write for themselves."""
         return self._fronts.own_logs if self._fronts is not None else (STATE_LOG,)

@@ -70,7 +70,7 @@ class Cluster:
             return
         before = self.situation.shards[number]
         assert len(record.isr) >= min(self.situation.min_isr, len(before.isr)), "never below the minimum"
-        assert len(record.replicas) == self.situation.replicas
+        assert len(before.replicas) <= len(record.replicas) <= self.situation.replicas
         self.situation = replace(self.situation, shards={**self.situation.shards, number: record})
 
     def _work(self, number: int) -> None:
@@ -162,6 +162,21 @@ def test_shards_come_to_rest_where_they_shall_be_when_nodes_come_and_go(
             == goal(found.situation, number)
             == placed(number, found.situation.nodes, replicas)
         )
+        assert (record.adding, record.leader, len(record.isr)) == ((), record.replicas[0], replicas)
+
+
+@given(clusters(), st.data())
+def test_shards_with_one_replica_get_all_of_them(
+    cluster: tuple[dict[str, Member], int, int], data: st.DataObject
+) -> None:
+    nodes, shards, replicas = cluster
+    found = made(nodes, shards, replicas)
+    restored = data.draw(st.sampled_from(sorted(nodes)))
+    records = {n: ShardRecord(1000, None, 0, frozenset([restored]), (restored,)) for n in range(shards)}
+    found.situation = replace(found.situation, shards=records)
+    found.settle()
+    for number, record in found.situation.shards.items():
+        assert record.replicas == goal(found.situation, number)
         assert (record.adding, record.leader, len(record.isr)) == ((), record.replicas[0], replicas)
 
 

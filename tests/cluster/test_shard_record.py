@@ -88,6 +88,17 @@ def test_node_takes_the_place_of_another_one_when_it_is_in_sync_and_the_other_do
     assert in_sync.moved("d", "b", 3) is None
 
 
+def test_node_is_one_more_replica_when_it_is_in_sync() -> None:
+    alone = replace(LED, isr=frozenset({"a"}), replicas=("a",)).adds("d")
+    assert alone is not None and alone.grown("d") is None
+    in_sync = alone.admitted("d")
+    assert in_sync is not None
+    grown = in_sync.grown("d")
+    assert grown is not None
+    assert (grown.replicas, grown.adding, grown.isr) == (("a", "d"), (), frozenset({"a", "d"}))
+    assert grown.grown("d") is None
+
+
 def test_node_that_copies_a_shard_can_be_left_out_when_it_does_not_lead_and_the_minimum_stays() -> None:
     adding = LED.adds("d")
     assert adding is not None and adding.spared("d", 2) == replace(LED, left=(("d", LED.generation),))

@@ -26,6 +26,8 @@ INDEX_SUFFIX = names.INDEX_SUFFIX
 GENERATION_MOST = 10**10 - 1
 """What names have room for, of generations and of the numbers of manifests."""
 OWNERS = "owners/"
+CLUSTER = "cluster.json"
+"""What etcd has of the cluster whose nodes upload below a prefix."""
 
 _OWNER = re.compile(r"owners/(?P<generation>[0-9]{10})\.json")
 _LOG = re.compile(r"(?P<log_id>[0-9a-f]{16})/(?P<folder>[^/]+)/")

@@ -26,6 +26,8 @@ from timestone.index import plain_page
 from timestone.kernel.entries import HEADER_BYTES
 from timestone.reading.segment_cache import SegmentCache
 from timestone.repair.log_copy import LogCopy
+from timestone.replication.names_used import SPACE as NAMES_SPACE
+from timestone.replication.names_used import used_document
 from timestone.segment import Segment
 from timestone.view import view_store
 
@@ -46,16 +48,20 @@ def restore_store(
     *,
     until_us: int | None = None,
     logs: Collection[str] = (),
+    for_cluster: bool = False,
     progress: Progress = lambda log, done, total: None,
     files: Files | None = None,
 ) -> list[DownloadedLog]:
     """Make a store in `target`, which must not exist or be empty. It appears there when it is complete and durable.
 
     until_us: only records that were appended before this time. logs: names of logs or partitions; all when it is empty.
+    for_cluster: the logs stay replicas.
     Killed anywhere, the same call resumes it. Raises NoHistory, FileExistsError, DamagedObject, UnsupportedFormat,
     BucketError, OSError; what was fetched by then is kept in `<target>.partial`."""
     files = files or Files()
     wanted = {"url": bucket.url, "until_us": until_us, "logs": sorted(logs)}
+    if for_cluster:
+        wanted["for_cluster"] = True
     if _is_marked(files, target, wanted):  # an earlier run had only this left to do
         files.unlink(target / MARK_NAME)
         return list(_complete_logs(target))
@@ -67,10 +73,10 @@ def restore_store(
     mark = _claim(files, partial, wanted)
     try:
         _remove_others(files, partial, {one.folder for one in histories})
-        parts = [_LogRestore(files, one, partial, until_us) for one in histories]
+        parts = [_LogRestore(files, one, partial, until_us, is_replica=for_cluster) for one in histories]
         _check_space(files, partial, parts)
         restored = [part.run(progress) for part in parts]
-        _write_catalog(files, partial, {part.key: part.row() for part in parts})
+        _write_catalog(partial, parts, for_cluster=for_cluster)
         files.sync_directory(partial)
         with suppress(FileNotFoundError):
             files.remove_directory(target)  # it is empty
@@ -86,8 +92,10 @@ def restore_store(
 class _LogRestore:
     """The part of one log."""
 
-    def __init__(self, files: Files, history: LogHistory, store: Path, until_us: int | None) -> None:
-        self._files = files
+    def __init__(
+        self, files: Files, history: LogHistory, store: Path, until_us: int | None, *, is_replica: bool
+    ) -> None:
+        self._files, self._is_replica = files, is_replica
         self._history = history
         self._until_us = until_us
         found = history.objects.segments(history.manifest)
@@ -110,7 +118,7 @@ class _LogRestore:
         fetched = self._download.run(progress)
         if self._until_us is not None and segments:
             self._end = self._cut(segments[-1], self._until_us)
-        for one in segments:
+        for one in () if self._is_replica else segments:
             self._part_from_cluster(one)
         return DownloadedLog(
             *self.key,
@@ -121,14 +129,23 @@ class _LogRestore:
             fetched,
         )
 
+    @property
+    def names_used(self) -> bytes:
+        """Return what a replica notes of the topic names that records use which retention has deleted: no id of the
+        history is given again."""
+        manifest = self._history.manifest
+        return used_document(manifest.place.log_id, manifest.topic_count, {})
+
     def row(self) -> CatalogRow:
         """Return the row of the catalogue. Its epoch is above that of the history, which shows that another store
-        continues it."""
+        continues it; that of a replica comes from its cluster."""
         known = {field.name for field in fields(LogConfig)}
         settings: dict[str, Any] = {
             name: value for name, value in self._history.manifest.settings.items() if name in known
         }
-        return CatalogRow(LogConfig(**settings), self._end, max(self._epochs, default=0) + 1)
+        return CatalogRow(
+            LogConfig(**settings), self._end, max(self._epochs, default=0) + (not self._is_replica)
+        )
 
     def _part_from_cluster(self, stored: StoredSegment) -> None:
         """Make the segment of a replica one of a store of its own."""
@@ -241,6 +258,9 @@ def _check_space(files: Files, folder: Path, parts: Sequence[_LogRestore]) -> No
         raise OSError(errno.ENOSPC, f"the restore needs {needed} bytes, there are {free}", str(folder))
 
 
-def _write_catalog(files: Files, folder: Path, rows: dict[tuple[str, int], CatalogRow]) -> None:
+def _write_catalog(folder: Path, parts: Sequence[_LogRestore], *, for_cluster: bool) -> None:
     with closing(Catalog(folder / names.CATALOG_NAME)) as catalog:
-        catalog.put_logs(rows)
+        if for_cluster:
+            used: dict[str, bytes | None] = {names.log_folder(*part.key): part.names_used for part in parts}
+            catalog.put_many(NAMES_SPACE, used)
+        catalog.put_logs({part.key: part.row() for part in parts})

@@ -25,6 +25,7 @@ from ..errors import (
     PrefixInUse,
     UnfitBucket,
 )
+from ..objects.layout import CLUSTER
 from ..objects.manifest import Manifest
 from .log_uploader import FOLLOW_S, LogUploader, UploadedLog
 from .ownership import Documents, Leadership, LedLog, Owner, Ownership
@@ -85,16 +86,20 @@ class Uploader:
         bytes_per_s: int = 0,
         delete_delay_us: int = DAY_MS * 1000,
         is_replicated: bool = False,
+        cluster: Callable[[], bytes | None] = lambda: None,
         known: Callable[[LogUploader, Manifest], None] = lambda uploader, manifest: None,
         note_error: Callable[[str], None] = lambda error: None,
     ) -> None:
         """logs: those of the store now. is_replicated: whether they are replicas, each of which is uploaded while it
-        leads. known: see `LogUploader`. note_error: called when uploads begin to fail, or for
+        leads. cluster: returns what is to be noted in the bucket about their cluster; None while that is not known.
+        known: see `LogUploader`. note_error: called when uploads begin to fail, or for
         another reason, and with an empty text when they no longer do."""
         self.bucket = bucket
         self._ownership = None if is_replicated else Ownership(bucket, documents, now_us)
         """Claim on the prefix, which replicas do not need."""
         self._status = UploadStatus()
+        self._cluster: Callable[[], bytes | None] | None = cluster if is_replicated else None
+        """None once it is noted."""
         self._logs = logs
         self._files = files
         self._now_us = now_us
@@ -223,6 +228,9 @@ class Uploader:
             self._claimed.set()
         elif self._ownership.generation is None:
             self._claim(self._ownership)
+        if self._cluster is not None and (noted := self._cluster()) is not None:
+            self.bucket.write(CLUSTER, (noted,))
+            self._cluster = None
         while True:
             waits = [wait_s for log in self._logs() if (wait_s := self._step(log)) is not None]
             if not waits:

@@ -4,7 +4,7 @@ Ids are numbered on from there, on each replica alike, so the number may not fal
 were deleted, or removed by compaction, is noted in the catalogue before."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from timestone.disk.catalog import Catalog
@@ -58,9 +58,13 @@ class NamesUsed:
             self.deleted, self._compacted = 0, {}
 
     def _note(self, deleted: int, compacted: dict[int, int]) -> None:
-        document = {"log_id": self._log_id, "names": deleted, "compacted": compacted}
-        self._documents.put_many(SPACE, {self._key: json.dumps(document).encode()})
+        self._documents.put_many(SPACE, {self._key: used_document(self._log_id, deleted, compacted)})
         self.deleted, self._compacted = deleted, compacted
+
+
+def used_document(log_id: int, deleted: int, compacted: Mapping[int, int]) -> bytes:
+    """Return the document of a log: the numbers for records that were deleted, and that compaction has removed."""
+    return json.dumps({"log_id": log_id, "names": deleted, "compacted": compacted}).encode()
 
 
 def names_of(topic_ids: Any) -> int:
