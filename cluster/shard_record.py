@@ -139,6 +139,15 @@ class ShardRecord:
         adding = tuple(one for one in self.adding if one != node)
         return replace(self, isr=isr, adding=adding, left=self._left_by(node))
 
+    def dropped(self, node: str, min_isr: int) -> Self | None:
+        """Return the record without a replica that is beyond repair, where a leader and the minimum in sync have all
+        without it. It comes back as one of `left` does."""
+        isr = self._isr_without(node)
+        if node not in self.replicas or len(isr) < min_isr or self.leader not in isr:
+            return None
+        replicas = tuple(one for one in self.replicas if one != node)
+        return replace(self, isr=isr, replicas=replicas, left=self._left_by(node)) if replicas else None
+
     def cleared(self, node: str) -> Self | None:
         """Return the record for a node that has deleted what it had, in a later generation than the one it left in."""
         if dict(self.left).get(node, self.generation) >= self.generation:

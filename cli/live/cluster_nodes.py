@@ -242,11 +242,11 @@ def restore(
     url: str, bucket: str, directory: Path, endpoint: str | None, region: str | None, **access: Any
 ) -> None:
     """Make the cluster again from its bucket, when the disks of all its nodes are lost."""
-    restoring, source = cluster_module("restoring"), bucket_at(bucket, endpoint, region)
+    recovery, source = cluster_module("recovery"), bucket_at(bucket, endpoint, region)
 
     async def run(etcd: "EtcdClient", keys: "ClusterKeys") -> None:
         with ProgressLine() as progress:
-            done = await restoring.restore_cluster(etcd, keys, source, directory, progress.bytes)
+            done = await recovery.restore_cluster(etcd, keys, source, directory, progress.bytes)
         for one in done.logs:
             print(f"{one.log}-{one.partition}: offsets [{one.start_offset}, {one.end_offset})")
         print(

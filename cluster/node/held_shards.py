@@ -77,6 +77,26 @@ class HeldShards:
             return self._close(number, self.shards.pop(number))
         return None
 
+    async def give_up(self, registry: Registry) -> None:
+        """Leave the shards of which this node has a replica that is beyond repair, where others have all of it: its
+        files are deleted then, and it copies the shard again. Raises EtcdUnavailable."""
+        for number in [one for one, shard in self.shards.items() if shard.is_beyond_repair]:
+            record, pair = self._record(registry, number), registry.below("shards").get(str(number))
+            if record is None or pair is None or record.leader is None:
+                continue
+            leader = node_of(record.leader)
+            dropped = record.dropped(self._node, self._cluster.min_isr)
+            if dropped is not None and registry.runs.get(leader) == record.run:
+                present = registry.keys.node(leader), record.run
+                outcome = await registry.etcd.put(
+                    pair.key, dropped.encode(), revision=pair.revision, present=present
+                )
+                registry.note(outcome)
+                if outcome.is_done:
+                    _LOGGER.warning(
+                        "shard %d: its replica here is beyond repair: it is copied from the leader", number
+                    )
+
     async def discard(self, registry: Registry, *, deletes: bool = True) -> None:
         """Delete replicas that this node shall not have any more, once the others have been whole for a while, and note
         that in etcd in the next generation: only then may it come back.

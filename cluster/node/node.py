@@ -276,12 +276,14 @@ class Node:
                     told_for = 0
 
     async def _discard(self, held: HeldShards) -> None:
-        """Delete replicas that have been moved away."""
+        """Delete replicas that have been moved away, or are beyond repair."""
         while True:
             await asyncio.sleep(_DISCARD_S)
             cluster = self._cluster_now()
             try:
                 if cluster is not None:
+                    if cluster.balance and cluster.level >= 2:  # else it would not come back
+                        await held.give_up(self._registry)
                     await held.discard(self._registry, deletes=cluster.level >= 2)
             except (TimestoneError, OSError) as error:
                 _LOGGER.warning("replicas that were moved away are not deleted: %s", error)

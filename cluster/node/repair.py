@@ -5,7 +5,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, cast
 
-from timestone.replication.replica_repair import SegmentRepair
+from timestone.replication.replica_repair import BeyondRepair, SegmentRepair
 from timestone.replication.replicated_log import ReplicatedLog
 from timestone.segment import Segment
 from timestone_cluster.frames import Fetch, Fetched
@@ -32,8 +32,8 @@ class Repair:
             self._answer.set_result(frame)
 
     async def run(self) -> None:
-        """Repair all that can be. Raises ValueError if something cannot be yet, or the leader has other records;
-        TimeoutError if it does not answer; TimestoneError, OSError."""
+        """Repair all that can be. Raises BeyondRepair if something cannot be; ValueError if it cannot be yet, or the
+        leader has other records; TimeoutError if it does not answer; TimestoneError, OSError."""
         repair = self._log.repair
         if (first := repair.lost_name) is not None:
             await self._restore_names(first)
@@ -43,7 +43,7 @@ class Repair:
                 if segment is not None:
                     await self._rewrite(segment)
         if not self._log.is_whole:
-            raise ValueError("offsets are missing: replace the replica")
+            raise BeyondRepair("offsets are missing")
 
     async def _restore_names(self, first: int) -> None:
         names: list[str] = []

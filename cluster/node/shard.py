@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from typing import cast
 
 from timestone.errors import LogFailed, TimestoneError
+from timestone.replication.replica_repair import BeyondRepair
 from timestone.replication.replicated_log import ReplicatedLog
 from timestone_cluster.actions import (
     Action,
@@ -61,14 +62,14 @@ class Shard:
         """logs, damaged: by the name of their folder."""
         self.number = number
         self.alarm = ""
-        self._node, self._min_isr = node, min_isr
-        self._around = around
+        self._node, self._min_isr, self._around = node, min_isr, around
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._logs: dict[str, ReplicatedLog] = {}
         self._damaged = damaged
         self._repairs: dict[str, Repair] = {}
         self._repair_s = 0.0  # before it, no repair begins
+        self.is_beyond_repair = False
         self._flushing: set[str] = set()
         self._cuts = 0
         self._is_closed = False
@@ -324,6 +325,7 @@ class Shard:
             runs = self._logs[name].generations()
         except (TimestoneError, ValueError, OSError, TimeoutError) as error:
             self._repair_s = now_s() + _REOPEN_S
+            self.is_beyond_repair |= isinstance(error, BeyondRepair)
             self._alarmed(f"{name} has a damaged record, and is not repaired yet: {error}")
         else:
             self._replica.logs[name].runs = tuple(Run(*run) for run in runs)

@@ -166,6 +166,23 @@ def test_shards_come_to_rest_where_they_shall_be_when_nodes_come_and_go(
 
 
 @given(clusters(), st.data())
+def test_replicas_that_were_dropped_come_back(
+    cluster: tuple[dict[str, Member], int, int], data: st.DataObject
+) -> None:
+    found = made(*cluster)
+    before = found.situation.shards
+    for number, record in before.items():
+        node = data.draw(st.sampled_from(record.replicas))
+        if (dropped := record.dropped(node, found.situation.min_isr)) is not None:
+            found.situation = replace(found.situation, shards={**found.situation.shards, number: dropped})
+    found.settle()
+    for number, record in found.situation.shards.items():
+        assert record.replicas == before[number].replicas
+        assert (record.adding, record.left, record.leader) == ((), (), record.replicas[0])
+        assert len(record.isr) == found.situation.replicas
+
+
+@given(clusters(), st.data())
 def test_shards_with_one_replica_get_all_of_them(
     cluster: tuple[dict[str, Member], int, int], data: st.DataObject
 ) -> None:

@@ -21,7 +21,7 @@ from timestone_cluster.etcd.client import EtcdClient
 from timestone_cluster.etcd.keys import ClusterKeys
 from timestone_cluster.node.client import ClusterClient
 from timestone_cluster.operations import ClusterStatus, cluster_status, make_cluster, make_log
-from timestone_cluster.restoring import restore_cluster
+from timestone_cluster.recovery import restore_cluster
 from timestone_tiering.buckets.bucket_url import open_bucket
 from timestone_tiering.errors import NoHistory
 from timestone_tiering.objects.history import log_histories

@@ -88,6 +88,21 @@ def test_node_takes_the_place_of_another_one_when_it_is_in_sync_and_the_other_do
     assert in_sync.moved("d", "b", 3) is None
 
 
+def test_replica_that_is_dropped_leaves_the_minimum_in_sync_and_comes_back_in_another_generation() -> None:
+    whole = replace(LED, isr=frozenset("abc"))
+    dropped = whole.dropped("c", 2)
+    assert dropped is not None
+    assert (dropped.replicas, dropped.isr) == (("a", "b"), frozenset("ab"))
+    assert dropped.left == (("c", LED.generation),) and dropped.adds("c") is None
+    assert whole.dropped("a", 2) is None, "it leads"
+    assert whole.dropped("d", 2) is None, "it has no replica"
+    below = replace(LED, isr=frozenset("ac"))
+    assert below.dropped("c", 2) is None, "the minimum"
+    assert below.dropped("b", 2) == replace(below, replicas=("a", "c"), left=(("b", LED.generation),))
+    resigned = whole.resigned()
+    assert resigned is not None and resigned.dropped("c", 2) is None
+
+
 def test_node_is_one_more_replica_when_it_is_in_sync() -> None:
     alone = replace(LED, isr=frozenset({"a"}), replicas=("a",)).adds("d")
     assert alone is not None and alone.grown("d") is None

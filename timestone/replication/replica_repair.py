@@ -31,7 +31,11 @@ from timestone.writing.active_segment import LogPlace
 from timestone.writing.sealing import SegmentFacts, write_index
 from timestone.writing.segment_swap import SegmentSwap
 
-_COMPACTED = "a compacted log cannot be repaired: replace the replica"
+_COMPACTED = "records of a compacted log are damaged"
+
+
+class BeyondRepair(ValueError):
+    """Records of another replica cannot be put in the place of the damaged ones: copy the replica as a whole."""
 
 
 class SegmentRepair:
@@ -75,7 +79,7 @@ class SegmentRepair:
                 f"{self.segment.end_offset}), got {batch.count} of generation {generation} from {first} on"
             )
         if batch.has_removed:
-            raise ValueError(_COMPACTED)
+            raise BeyondRepair(_COMPACTED)
         if batch.first_timestamp_us < self._last_us:
             raise ValueError("invalid records: expected times that never decrease")
         made = batch.entries(
@@ -149,7 +153,7 @@ class ReplicaRepair:
 
     def wanted(self, base: int) -> Segment | None:
         """Return a segment to `begin` with; None if it is gone. Raises ValueError as long as it is not sealed, or has
-        records that are not committed, and for a log that was ever compacted; OSError, CorruptLog."""
+        records that are not committed, BeyondRepair for a log that was ever compacted; OSError, CorruptLog."""
         found = [one for one in self._log.segment_list.segments if one.base_offset == base]
         if not found:
             self._put(base, None)
@@ -158,7 +162,7 @@ class ReplicaRepair:
         # it is gone, and tombstones go by that.
         progress = self._store.documents.get(COMPACTION_SPACE, self._log.folder.name)
         if self._log.config.compact or progress is not None:
-            raise ValueError(_COMPACTED)
+            raise BeyondRepair(_COMPACTED)
         if found[0].trailer is None:
             self._log.roll()
             raise ValueError(f"segment {base} is not sealed yet")

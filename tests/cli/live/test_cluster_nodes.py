@@ -19,7 +19,17 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
 
 def test_commands_of_nodes_are_among_those_of_a_cluster() -> None:
     printed = timestone("--help").stdout
-    for name in ("replace", "move", "drain", "remove", "configure", "finalize", "recover", "repair-metadata"):
+    for name in (
+        "replace",
+        "move",
+        "drain",
+        "remove",
+        "configure",
+        "finalize",
+        "recover",
+        "restore",
+        "repair-metadata",
+    ):
         assert f"  {name} " in printed
 
 

@@ -5,9 +5,11 @@ import random
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import timestone
 from tests.cluster.etcd_server import etcd_server
 from tests.cluster.node_processes import NAME, NodeProcess, held_by_offset, running
 from tests.support.seeds import run_seed, told_on_failure
@@ -41,12 +43,12 @@ async def until(etcd: EtcdClient, is_so: Callable[[ShardStatus], bool]) -> Shard
 
 
 @asynccontextmanager
-async def filled(folder: Path) -> AsyncIterator[tuple[EtcdClient, list[NodeProcess]]]:
-    """Yield three nodes in sync that hold five segments, of which four are sealed."""
+async def filled(folder: Path, **settings: Any) -> AsyncIterator[tuple[EtcdClient, list[NodeProcess]]]:
+    """Yield three nodes in sync that hold five segments, of which four are sealed. settings: of the log."""
     with etcd_server(folder / "etcd") as server:
         async with EtcdClient([server.url]) as etcd:
             await make_cluster(etcd, KEYS, shards=1, replicas=3)
-            await make_log(etcd, KEYS, LOG, {"segment_entries": 50})
+            await make_log(etcd, KEYS, LOG, {"segment_entries": 50, **settings})
             nodes = [NodeProcess(server, folder / name, name) for name in "abc"]
             with running(nodes):
                 await until(etcd, lambda shard: shard.is_led and len(shard.in_sync) == 3)
@@ -70,6 +72,12 @@ def flip_each(paths: Iterable[Path], rng: random.Random) -> list[tuple[str, int]
             path.write_bytes(data)
             flipped.append((path.name, bit))
     return flipped
+
+
+def scrub(node: NodeProcess) -> None:
+    """Have a node verify its files."""
+    with Caller(node.folder) as caller:
+        caller.call("scrub")
 
 
 async def leads(etcd: EtcdClient, nodes: list[NodeProcess], wanted: NodeProcess) -> None:
@@ -105,11 +113,7 @@ def test_replica_with_a_flipped_bit_in_each_file_repairs_itself_and_may_lead(
                     while damaged.output().count("\nready\n") < 2:
                         await asyncio.sleep(0.05)
 
-            def scrub() -> None:
-                with Caller(damaged.folder) as caller:
-                    caller.call("scrub")
-
-            await asyncio.to_thread(scrub)
+            await asyncio.to_thread(scrub, damaged)
             async with asyncio.timeout(NEVER_S):
                 while "is repaired with records of the leader" not in damaged.output():
                     await asyncio.sleep(0.05)
@@ -129,3 +133,86 @@ def test_replica_with_a_flipped_bit_in_each_file_repairs_itself_and_may_lead(
     seed = run_seed("repair of the leader" if is_leader else "repair")
     with told_on_failure(TIMESTONE_SEED=seed):
         asyncio.run(run(random.Random(seed)))
+
+
+def remove_a_segment(folder: Path) -> None:
+    for path in folder.glob("00000000000000000100.*"):
+        path.unlink()
+
+
+def cut_a_segment(folder: Path) -> None:
+    path = folder / "00000000000000000050.index"
+    path.write_bytes(path.read_bytes()[: 4096 + 32 * 20])
+
+
+def cut_the_end(folder: Path) -> None:
+    newest = max(folder.glob("*.index"))
+    newest.write_bytes(newest.read_bytes()[: 4096 + 32 * 3])
+
+
+def damage_a_compacted_record(folder: Path) -> None:
+    for path in folder.glob("00000000000000000050*segment"):  # compacted or not yet
+        data = bytearray(path.read_bytes())
+        data[3] ^= 1
+        path.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("damage", "settings"),
+    [
+        (remove_a_segment, {}),
+        (cut_a_segment, {}),
+        (cut_the_end, {}),
+        (damage_a_compacted_record, {"compact": True}),
+    ],
+)
+def test_replica_is_copied_again_when_it_cannot_be_repaired(
+    tmp_path: Path, damage: Callable[[Path], None], settings: dict[str, Any]
+) -> None:
+    async def run() -> None:
+        async with filled(tmp_path, **settings) as (etcd, nodes):
+            shard = await until(etcd, lambda shard: shard.is_led and len(shard.in_sync) == 3)
+            damaged = next(node for node in nodes if node.node_id() != shard.leader)
+            damaged.kill()
+            damage(damaged.folder / FOLDER)
+            damaged.start()
+            async with asyncio.timeout(NEVER_S):
+                while damaged.output().count("\nready\n") < 2:
+                    await asyncio.sleep(0.05)
+            await asyncio.to_thread(scrub, damaged)
+            client = ClusterClient(etcd, KEYS)
+            async with asyncio.timeout(NEVER_S):
+                while "is beyond repair: it is copied from the leader" not in damaged.output():
+                    await client.append_again(LOG, [b"more"], topics=["t/1"])
+                    await asyncio.sleep(0.1)
+            await until(
+                etcd,
+                lambda shard: (
+                    shard.is_led and len(shard.in_sync) == len(shard.replicas) == 3 and not shard.adding
+                ),
+            )
+            await leads(etcd, nodes, damaged)
+            last = await client.append_again(LOG, [b"after it"], topics=["t/0"])
+            await client.close()
+            for node in nodes:
+                node.stop()
+                assert "Traceback" not in node.output(), node.output()
+            contents = [seen(node.folder, newest_only=bool(settings)) for node in nodes]
+            assert contents[0] == contents[1] == contents[2]
+            assert contents[0][last][0] == b"after it"
+            if not settings:
+                assert [contents[0][n][0] for n in range(230)] == [b"record %d" % n for n in range(230)]
+
+    asyncio.run(run())
+
+
+def seen(folder: Path, *, newest_only: bool) -> dict[int, tuple[bytes, str | None]]:
+    """Return what a reader of the folder sees, or of that the newest record of each topic: replicas compact for
+    themselves."""
+    with timestone.view(folder) as view:
+        log = view.log(LOG)
+        records = {one.offset: (bytes(one.payload), one.topic) for one in log}
+    if not newest_only:
+        return records
+    newest = {topic: offset for offset, (_, topic) in records.items()}
+    return {offset: records[offset] for offset in newest.values()}
