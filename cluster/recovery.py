@@ -24,7 +24,7 @@ from timestone_cluster.errors import ClusterError, ClusterExists, WrongCluster
 from timestone_cluster.etcd.client import Coordinator, KeyValue
 from timestone_cluster.etcd.keys import LOG_SETTINGS, ClusterKeys, ClusterValue, LogValue, NodeValue
 from timestone_cluster.etcd.registry import below, cluster_of
-from timestone_cluster.node.replica_folder import IDENTITY_NAME, identity, replica_id
+from timestone_cluster.node.held_shards import IDENTITY_NAME, identity, replica_id
 from timestone_cluster.node.wire import Describe, Described, Hello, LogState, encoded, read_message
 from timestone_cluster.shard_record import MOST_GENERATION, ShardRecord, Unclean, node_of
 from timestone_tiering.buckets.bucket import Bucket

@@ -166,6 +166,7 @@ def damage_a_compacted_record(folder: Path) -> None:
         (damage_a_compacted_record, {"compact": True}),
     ],
 )
+@pytest.mark.timeout(300)
 def test_replica_is_copied_again_when_it_cannot_be_repaired(
     tmp_path: Path, damage: Callable[[Path], None], settings: dict[str, Any]
 ) -> None:
