@@ -123,6 +123,9 @@ def test_cluster_is_made_again_from_its_bucket_when_all_disks_are_lost(
                 assert refused.returncode and "stop them first" in refused.stderr, refused
                 for node in nodes:
                     node.kill()
+            async with asyncio.timeout(LIMIT_S):  # until their leases have ended
+                while (await cluster_status(etcd, KEYS)).nodes:
+                    await asyncio.sleep(0.2)
             for name in "abc":
                 shutil.rmtree(tmp_path / name)
 
