@@ -299,7 +299,7 @@ class Node:
 
     def _changed(self) -> None:
         """Take the picture of etcd: new nodes, logs, shards and records."""
-        if not self._run or not self._registry.is_read or self._held is None or self._placement is None:
+        if not self._run or self._held is None or self._placement is None:
             return
         registry, cluster = self._registry, self._cluster_now()
         if cluster is None:
@@ -329,7 +329,9 @@ class Node:
             self._host.leader_changed()
 
     def _cluster_now(self) -> ClusterValue | None:
-        """Return what etcd has of the cluster; None if nothing may be taken from it."""
+        """Return what etcd has of the cluster; None if nothing may be taken from it, or before its keys were read."""
+        if not self._registry.is_read:
+            return None
         pair = self._registry.pairs.get(self._keys.cluster)
         try:
             found = ClusterValue.decode(pair.value) if pair is not None else None

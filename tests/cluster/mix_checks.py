@@ -13,6 +13,13 @@ from timestone_tiering.view import view_bucket
 
 HEAL_S = 90.0
 """Within this time after a round all replicas are in sync, and each client has something acknowledged."""
+ALARMS = (
+    "Traceback",
+    "which were shown",
+    " CRITICAL ",
+    "in the middle of a segment",
+    "is not the one that this node has joined",
+)
 EQUAL_S = 300.0
 """Within this time after the last round the files of all replicas are equal; reading many records takes a while."""
 
@@ -65,8 +72,7 @@ def check_output(cluster: MachineCluster) -> None:
         wrong = [
             entry
             for entry in entries
-            if ("Traceback" in entry or "which were shown" in entry or " CRITICAL " in entry)
-            and "Fatal error on SSL protocol" not in entry
+            if any(word in entry for word in ALARMS) and "Fatal error on SSL protocol" not in entry
         ]
         assert not wrong, f"{name}: {wrong[:5]}"
 
