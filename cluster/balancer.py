@@ -122,15 +122,17 @@ def after(generation: int) -> str:
 
 
 def goal(situation: Situation, number: int) -> tuple[str, ...]:
-    """Return the nodes that shall hold a shard. One that is away keeps its place for a while; where too few are left,
-    those that hold the shard stay."""
+    """Return the nodes that shall hold a shard. One that is away keeps its place for a while, but gets no
+    new one; where too few are left, those that hold the shard stay."""
+    record = situation.shards.get(number)
+    holding = record.nodes if record is not None else ()
     usable = {
         node: one
         for node, one in situation.nodes.items()
-        if not one.is_leaving and (one.run or one.away_s < situation.replace_after_s)
+        if not one.is_leaving and (one.run or (node in holding and one.away_s < situation.replace_after_s))
     }
     pinned = [node for node in situation.pinned.get(number, ()) if node in usable]
-    record, by_score = situation.shards.get(number), placed(number, usable, situation.replicas)
+    by_score = placed(number, usable, situation.replicas)
     order = (
         *pinned,
         *(node for node in by_score if node == situation.near.get(number)),

@@ -256,6 +256,15 @@ def test_node_that_is_away_for_a_while_keeps_its_place_and_is_replaced_after_tha
     assert not any(lost in one.nodes for one in found.situation.shards.values())
 
 
+def test_node_that_is_away_gets_no_place_that_it_does_not_hold() -> None:
+    found = made(members(4), 1, 3)
+    holding = found.situation.shards[0].replicas
+    for lost in (f"{number:016x}" for number in range(200)):
+        nodes = {**found.situation.nodes, lost: Member("", 1, 0, 1.0)}
+        situation = replace(found.situation, nodes=nodes)
+        assert goal(situation, 0) == holding, "it would wait for a node that is lost"
+
+
 def test_node_keeps_what_it_holds_when_there_are_too_few_others() -> None:
     found = made(members(3), 2, 3)
     nodes = {**found.situation.nodes, "p0": Member(run=1, is_leaving=True)}
