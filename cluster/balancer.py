@@ -31,11 +31,18 @@ class Member:
     """Whether it shall hold nothing."""
     is_draining: bool = False
     """Whether it shall lead and copy nothing, because it will be stopped or its disk is full."""
+    is_behind: bool = False
+    """Whether it shall lead nothing yet, because clients would wait for what it copies."""
 
     @property
     def is_ready(self) -> bool:
-        """Return whether it may copy a shard, or lead one."""
+        """Return whether it may copy a shard."""
         return self.run > 0 and not self.is_leaving and not self.is_draining
+
+    @property
+    def may_lead(self) -> bool:
+        """Return whether a leader may hand over to it."""
+        return self.is_ready and not self.is_behind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,7 +200,7 @@ def _steps(situation: Situation, number: int, record: ShardRecord) -> Iterator[S
     leader = node_of(record.leader or "")
     able = dict.fromkeys((*wanted, *record.replicas))
     others = [node for node in able if node in in_sync and node != leader]
-    ready = [node for node in others if situation.nodes[node].is_ready]
+    ready = [node for node in others if situation.nodes[node].may_lead]
     for node in record.adding:
         away = [one for one in record.replicas if one not in wanted]
         is_short = len(record.replicas) < situation.replicas

@@ -5,8 +5,10 @@ as well (CLOCK_BOOTTIME); the caller passes them.
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
+from .follower import Follower
+from .frames import Committed, Frame
 from .leader import Leader
 from .replica import Replica
 from .shard_record import node_of
@@ -24,6 +26,8 @@ STUCK_S = 4.0
 second in which etcd ends it: a member that is dead does not count as one that is there."""
 AWAY_S = 10.0
 """A leader that has resigned does not stand for this long, while another member may."""
+BEHIND_S = 10.0
+"""A member whose node could not serve yet as a leader leaves an election to others for so long."""
 AGAIN_S = 1.0
 """What etcd or a peer has not answered is repeated after this time."""
 
@@ -34,6 +38,8 @@ class Deadlines:
     def __init__(self, replica: Replica, now_s: float) -> None:
         self._replica = replica
         self._heard_s: dict[str, float] = {}
+        self._current: set[str] = set()
+        """Logs of which all that was committed was here."""
         self._ends: deque[tuple[float, dict[str, int]]] = deque()
         """The leader's ends in the last LATE_S, oldest first."""
         self._generation = 0
@@ -41,17 +47,34 @@ class Deadlines:
         self._moved_s = self._began_s = self._ticked_s = self._born_s = now_s
         self._stand_s: float | None = None
         self._again_s = self._ask_s = self._away_s = now_s
+        self._gave_way_s = now_s
+        """When an election was not needed, for `_give_way`."""
 
     def heard(self, member: str, now_s: float) -> None:
         """Note that a frame came from a member."""
         self._heard_s[member] = now_s
 
+    def received(self, frame: Frame) -> None:
+        """Note what a leader says, once its follower has taken it."""
+        role = self._replica.role
+        if not isinstance(frame, Committed) or not isinstance(role, Follower):
+            return
+        if frame.log in role.started and frame.offset <= role.logs[frame.log].end:
+            self._current.add(frame.log)
+
+    @property
+    def has_caught_up(self) -> bool:
+        """Return whether this replica has had all that was committed, once in its life."""
+        return self._replica.is_serving or self._current >= self._replica.logs.keys()
+
     def stay_away(self, now_s: float) -> None:
         """Do not stand for a while, as long as another member may."""
         self._away_s = max(self._away_s, now_s + AGAIN_S)
 
-    def tick(self, now_s: float, runs: Mapping[str, int]) -> None:
-        """Do what is due. `runs` are the nodes that are registered in etcd, as far as this one knows."""
+    def tick(self, now_s: float, runs: Mapping[str, int], unable: Collection[str] = ()) -> None:
+        """Do what is due. `runs` are the nodes that are registered in etcd, as far as this one knows; `unable` those
+        that could not serve at once if they led."""
+        self._give_way(now_s, runs, unable)
         if now_s - self._ticked_s >= SILENT_S:  # suspended: that others were not heard is not their fault
             self._moved_s = self._began_s = now_s
         self._ticked_s = now_s
@@ -70,6 +93,9 @@ class Deadlines:
         self._ends.append((now_s, {name: log.end for name, log in role.logs.items()}))
         while len(self._ends) > 1 and self._ends[1][0] <= now_s - LATE_S:
             self._ends.popleft()
+        for member in role.observers:
+            if now_s - max(self._heard_s.get(member, 0.0), self._began_s) >= LATE_S:
+                role.forget(member)
         self._replica.beat()
         if now_s >= self._again_s and self._change(role, now_s, runs):
             self._again_s = now_s + AGAIN_S
@@ -113,6 +139,17 @@ class Deadlines:
 
     # A follower, or none.
 
+    def _give_way(self, now_s: float, runs: Mapping[str, int], unable: Collection[str]) -> None:
+        """Leave an election to another member for some seconds, if this node could not serve at once, and that one
+        could."""
+        record = self._replica.record
+        if record is None or (record.leader is not None and runs.get(node_of(record.leader)) == record.run):
+            self._gave_way_s = now_s
+            return
+        others = any(node in runs and node not in unable for node in map(node_of, record.isr))
+        if others and node_of(self._replica.member) in unable and now_s < self._gave_way_s + BEHIND_S:
+            self.stay_away(now_s)
+
     def _follow(self, now_s: float, runs: Mapping[str, int]) -> None:
         replica, record = self._replica, self._replica.record
         if record is None:
@@ -125,6 +162,9 @@ class Deadlines:
         if now_s >= self._ask_s:
             self._ask_s = now_s + AGAIN_S
             replica.follow_again()
+            role, heard_s = replica.role, self._heard_s.get(record.leader or "", self._born_s)
+            if isinstance(role, Follower) and role.observes and now_s - heard_s >= LATE_S:
+                role.ask()  # the leader sends nothing to an observer that it has not heard
         replica.beat()
         leader = record.leader
         is_gone = leader in (None, replica.member) or runs.get(node_of(leader)) != record.run

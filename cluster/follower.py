@@ -2,6 +2,8 @@
 
 It cuts by generation and never by committed offset: what it knows to be committed lags behind what is (KIP-101). It
 believes nothing about a log before the leader has compared it.
+
+An observer is a follower without a place in the shard. It does the same, and promises nothing.
 """
 
 from .actions import Action, Alarm, Append, Clear, Cut, Expire, Send, Show
@@ -17,6 +19,8 @@ class Follower:
     ) -> None:
         self.generation = generation
         self.leader = leader
+        self.observes = False
+        """Whether the record of the shard does not name this node: nothing may depend on what is here."""
         self.started: set[str] = set()
         """Logs whose records are known to be a beginning of the leader's."""
         self.logs = logs
@@ -95,7 +99,7 @@ class Follower:
     def hold(self, name: str) -> None:
         """Promise what is durable. Not while a record of it cannot be read."""
         log = self.logs[name]
-        if name in self.started and not log.damaged:
+        if name in self.started and not log.damaged and not self.observes:
             self._send(Held(self.generation, name, log.durable, min(log.clean, log.durable)))
 
     def beat(self) -> None:
@@ -105,6 +109,8 @@ class Follower:
                 self.hold(name)
             else:
                 self.ask_for(name)
+        if self.observes and self.started:  # a sign of life, else the leader sends nothing more
+            self._send(Held(self.generation, min(self.started), 0))
 
     def _keeps(self, name: str, offset: int) -> bool:
         """Return whether a cut removes nothing that was shown. If it would, a promise was broken somewhere: this

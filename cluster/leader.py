@@ -45,6 +45,7 @@ class Leader:
         self.begin = {name: log.end for name, log in logs.items()}
         """Where the generation began."""
         self.followers: dict[str, dict[str, Progress]] = {}
+        """Members that are sent records, observers among them."""
         self.is_serving = False
         self.logs = logs
         self.actions = actions
@@ -55,13 +56,22 @@ class Leader:
         """Return the members that have to have a record before it is committed: those in sync by any outcome."""
         return self.isr.union(*(record.isr for record in self.proposals))
 
+    @property
+    def observers(self) -> list[str]:
+        """Return the followers that have no place in the shard."""
+        return [member for member in self.followers if node_of(member) not in self.nodes]
+
+    def forget(self, member: str) -> None:
+        """Send a follower nothing more until it asks again."""
+        self.followers.pop(member, None)
+
     # What followers send.
 
     def follow(self, member: str, frame: Follow) -> None:
         """Compare a follower's last record with the own one at its place. Equal offset and generation means equal
         records up to there (Raft §5.3, log matching), so the answer is a place to start, or one to cut to (KIP-279)."""
         log = self.logs.get(frame.log)
-        if log is None or node_of(member) not in self.nodes:
+        if log is None:
             return
         for other in [one for one in self.followers if node_of(one) == node_of(member) and one != member]:
             del self.followers[other]
@@ -82,9 +92,10 @@ class Leader:
             self._send(member, Diverged(self.generation, frame, *place))
 
     def held(self, member: str, frame: Held) -> None:
-        """Count what a follower has. What it has said in this generation stays true until it ends."""
+        """Count what a follower has. What it has said in this generation stays true until it ends. What an observer
+        says counts for nothing."""
         progress, end = self.followers.get(member, {}).get(frame.log), self.logs[frame.log].end
-        if progress is None or frame.offset > end:
+        if progress is None or frame.offset > end or node_of(member) not in self.nodes:
             return
         if progress.held < frame.offset or progress.clean < frame.clean:
             progress.held = max(progress.held, frame.offset)
@@ -138,8 +149,9 @@ class Leader:
     def settled(self, record: ShardRecord) -> None:
         """Take the in-sync members that etcd has. Proposals for an earlier revision cannot take place any more."""
         self.isr, self.replicas, self.nodes = record.isr, record.replicas, record.nodes
-        for member in [one for one in self.followers if node_of(one) not in self.nodes]:
-            del self.followers[member]
+        for member in self.observers:
+            for progress in self.followers[member].values():
+                progress.held = progress.clean = 0
         self.proposals.clear()
         self.advance()
 

@@ -41,6 +41,10 @@ class NodeStatus(NamedTuple):
     """Lowest and highest level of the protocol that it speaks."""
     is_full: bool = False
     """Whether its disk has too little free space for it to lead."""
+    observes: bool = False
+    """Whether it follows the shards in which it has no place."""
+    is_behind: bool = False
+    """Whether it lacks records of some shard since its start."""
 
 
 class ShardStatus(NamedTuple):
@@ -205,4 +209,5 @@ def _node_status(pairs: Mapping[str, KeyValue], keys: ClusterKeys, node: str, ru
     value = NodeValue.decode(pairs[keys.node(node) if run else keys.member(node)].value)
     states = keys.draining(node) in pairs, keys.leaving(node) in pairs
     levels, is_full = (value.lowest_level, value.highest_level), keys.full(node) in pairs
-    return NodeStatus(node, value.name, value.peer, run, *states, value.zone, value.weight, levels, is_full)
+    follows = is_full, value.observes, value.is_behind and run > 0
+    return NodeStatus(node, value.name, value.peer, run, *states, value.zone, value.weight, levels, *follows)

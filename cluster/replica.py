@@ -56,6 +56,11 @@ class Replica:
         return self.record.generation if self.record else 0
 
     @property
+    def observes(self) -> bool:
+        """Return whether this node has no place in the shard: it follows for readers of its own."""
+        return self.record is not None and node_of(self.member) not in self.record.nodes
+
+    @property
     def is_serving(self) -> bool:
         """Return whether appends and reads are taken: as a leader that has committed all it began with."""
         return isinstance(self.role, Leader) and self.role.is_serving
@@ -79,7 +84,9 @@ class Replica:
                 self.role = self._leader(record)
         elif record.leader is None:
             self._leave()
-        elif not (isinstance(role, Follower) and role.generation == record.generation):
+        elif isinstance(role, Follower) and role.generation == record.generation:
+            role.observes = self.observes
+        else:
             self._leave()
             self.follow_again()
 
@@ -214,6 +221,7 @@ class Replica:
         record = self.record
         if record is not None and record.leader not in (None, self.member) and self.role is None:
             self.role = self._follower(record)
+            self.role.observes = self.observes
             self.role.ask()
 
     def admit(self, member: str, run: int) -> None:

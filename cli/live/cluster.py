@@ -240,19 +240,22 @@ def _print_status(console: "Console", found: "ClusterStatus") -> None:
     nodes, shards = simple_table(), simple_table()
     for heading in ("node", "name", "address", "zone"):
         nodes.add_column(heading)
-    for heading in ("weight", "shards", "leads"):
+    for heading in ("weight", "shards", "leads", "observes"):
         nodes.add_column(heading, justify="right")
     for one in (*found.nodes, *found.away):
         states = [
             ("; draining", one.is_draining),
             ("; leaving", one.is_leaving),
             ("; full", one.is_full),
+            ("; behind", one.is_behind),
             ("; gone", not one.run),
         ]
         words = one.address + "".join(word for word, holds in states if holds)
         count = sum(one.id in (*shard.replicas, *shard.adding) for shard in found.shards)
         leads = sum(one.id == shard.leader for shard in found.shards)
-        nodes.add_row(one.id, one.name, words, one.zone, str(one.weight), str(count), str(leads))
+        observed = found.cluster.shards - count if one.observes and one.run else 0
+        numbers = map(str, (one.weight, count, leads, observed))
+        nodes.add_row(one.id, one.name, words, one.zone, *numbers)
     for heading in ("shard", "leader", "in sync", "replicas"):
         shards.add_column(heading)
     shards.add_column("generation", justify="right")

@@ -143,11 +143,11 @@ class ClusterValue:
         return _decoded(value, made)
 
 
-BEATS_LEVEL = 3
-LEVELS = 1, BEATS_LEVEL
+OBSERVERS_LEVEL = BEATS_LEVEL = 3
+LEVELS = 1, 3
 """Lowest and highest level of the protocol that this version speaks. 2: records of shards have `left`, and nodes delete
-replicas that they shall not have any more. 3: one frame is the heartbeat of all shards that two nodes share, where both
-offer it, at any level of the cluster."""
+replicas that they shall not have any more. 3: leaders send records to observers; and one frame is the heartbeat of all
+shards that two nodes share, where both offer it, at any level of the cluster."""
 MOST_WEIGHT = 1000
 
 
@@ -166,6 +166,10 @@ class NodeValue:
     highest_level: int = 1
     fronts: Mapping[str, str] = field(default_factory=dict)
     """HOST:PORT of the fronts that serve on each node, by their name."""
+    observes: bool = False
+    """Whether it follows the shards in which it has no place."""
+    is_behind: bool = False
+    """Whether it lacks records of some shard since its start, so that it serves no clients where it leads."""
 
     def encode(self) -> bytes:
         """Return the value in etcd."""
@@ -182,7 +186,8 @@ class NodeValue:
             )
             fronts = {str(name): _text(one) for name, one in dict(fields.get("fronts", {})).items()}
             names = _text(fields["name"]), _text(fields["peer"]), zone and _text(zone)
-            found = cls(*names, weight, lowest, highest, fronts)
+            states = fields.get("observes") is True, fields.get("is_behind") is True
+            found = cls(*names, weight, lowest, highest, fronts, *states)
             for name, address in {"peer": found.peer, **fronts}.items():
                 parse_address(address, setting=name)
             if not 1 <= found.weight <= MOST_WEIGHT:

@@ -147,12 +147,17 @@ class Registration:
         self._key, self._member = key, member
         self._value = value
         self._registered = registered
-        self._lease = 0
+        self._lease = self._created = 0
+        self._written = value
 
     @property
     def lease(self) -> int:
         """Return the lease of the present registration; 0 without one."""
         return self._lease
+
+    def change(self, value: NodeValue) -> None:
+        """Write another value within a second."""
+        self._value = value
 
     async def run(self) -> None:
         """Register, and keep registered, until cancelled."""
@@ -160,6 +165,8 @@ class Registration:
             try:
                 if self._lease == 0 or not await self._etcd.keep_alive(self._lease):
                     await self._register()
+                elif self._written != self._value:
+                    await self._rewrite()
             except EtcdUnavailable as error:
                 _LOGGER.debug("etcd: %s", error)
             await asyncio.sleep(KEEP_ALIVE_S)
@@ -167,13 +174,20 @@ class Registration:
     async def _register(self) -> None:
         self._lease = 0
         lease = await self._etcd.grant(LEASE_S)
-        await self._etcd.put(self._member, self._value.encode())
+        value = self._value
+        await self._etcd.put(self._member, value.encode())
         # A key of an earlier process would keep its revision of creation, and this one would pass for the other.
         await self._etcd.delete(self._key)
-        outcome = await self._etcd.put(self._key, self._value.encode(), revision=0, lease=lease)
+        outcome = await self._etcd.put(self._key, value.encode(), revision=0, lease=lease)
         if outcome.is_done and outcome.found is not None:
-            self._lease = lease
+            self._lease, self._created, self._written = lease, outcome.found.created, value
             self._registered(outcome.found.created)
+
+    async def _rewrite(self) -> None:
+        """Change the value of the registration, which stays what it is."""
+        value, present = self._value, (self._key, self._created)
+        if (await self._etcd.put(self._key, value.encode(), present=present, lease=self._lease)).is_done:
+            self._written = value
 
     async def end(self) -> None:
         """Take the key away, so that others need not wait for the lease."""

@@ -1,11 +1,14 @@
-"""Shards of which a node holds replicas, opened and closed as the records in etcd say."""
+"""Shards of which a node holds replicas, opened and closed as the records in etcd say; and those that it observes.
+
+A replica and what an observer has are the same files. Which of the two they are is noted in the catalogue, because an
+observer promises nothing and nothing waits for it: what it may have missed goes before it becomes a replica."""
 
 import asyncio
 import hashlib
 import json
 import logging
 import secrets
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -29,8 +32,12 @@ from timestone_cluster.shard_record import ShardRecord, node_of
 
 IDENTITY_NAME = "NODE"
 _LOGGER = logging.getLogger("timestone.cluster")
+OBSERVED = "observed"
+"""Namespace in the catalogue: one empty document for each shard that this node observes, by its number."""
 WHOLE_S = 10.0
 """How long the others have to be whole before a node deletes what it had."""
+_END_S = 1.0
+"""Time for the front to end what reads the logs of a shard."""
 
 
 class HeldShards:
@@ -43,6 +50,10 @@ class HeldShards:
         self.shards: dict[int, Shard] = {}
         self.lost: set[int] = set()
         """Shards whose record is gone from etcd."""
+        self.observes = False
+        """Whether this node follows the shards in which it has no place."""
+        self.observed = {int(number) for number in store.documents.items(OBSERVED)}
+        """Shards of which it has files as an observer."""
         self._store, self._cluster, self._node, self._around = store, cluster, node, around
         self._has_front = has_front
         self._closing: set[int] = set()
@@ -68,7 +79,16 @@ class HeldShards:
             return None
         if number in self._closing:
             return None  # until the next time
-        if self._node in record.nodes:
+        if self._node in record.nodes or self.observes:
+            if record.generation < self._generation(number, logs):
+                pass  # of an etcd that was restored from the past: not what this node has become since
+            elif self._node not in record.nodes:
+                self._note_observed(number)
+            elif number in self.observed:
+                if outdated := self._compacted(number, logs):
+                    self._closing.add(number)
+                    return self._begin_anew(number, self.shards.pop(number, None), outdated)
+                self._forget_observed(number)
             self._hold(number, logs, run)
             self.shards[number].record_seen(record, pair.revision)
         elif number in self.shards:
@@ -108,7 +128,10 @@ class HeldShards:
         left = {
             number: record
             for number, record in records.items()
-            if record is not None and self._node in dict(record.left) and number not in self.shards
+            if record is not None
+            and self._node not in record.nodes
+            and number not in self.shards
+            and (self._node in dict(record.left) or number in self.observed)
         }
         since_s = self._whole_s
         self._whole_s = {
@@ -124,11 +147,66 @@ class HeldShards:
                 record = self._record(registry, number)
                 if record is None or self._node in record.nodes or not self._is_whole(record, registry.runs):
                     continue
-                await asyncio.to_thread(self._delete, number, names)
+                if number in self.shards:  # observes again
+                    continue
+                self._closing.add(number)  # one that observed may have a place at any time
+                try:
+                    await asyncio.to_thread(self._delete, number, names)
+                finally:
+                    self._closing.discard(number)
                 _LOGGER.info("shard %d: others have all replicas; the files of this node are deleted", number)
-            elif not names and (cleared := left[number].cleared(self._node)) is not None:
-                pair = registry.below("shards")[str(number)]
-                registry.note(await registry.etcd.put(pair.key, cleared.encode(), revision=pair.revision))
+            elif not names:
+                self._forget_observed(number)
+                await self._clear(registry, number, left[number])
+        for number in self.observed & self.shards.keys():
+            record = records.get(number)
+            if record is not None and self._node in dict(record.left):
+                await self._clear(registry, number, record)
+
+    async def _clear(self, registry: Registry, number: int, record: ShardRecord) -> None:
+        """Have it noted that this node may come back, if it may: nothing that it has promised counts any more."""
+        if (cleared := record.cleared(self._node)) is not None:
+            pair = registry.below("shards")[str(number)]
+            registry.note(await registry.etcd.put(pair.key, cleared.encode(), revision=pair.revision))
+
+    # Observed shards.
+
+    def _generation(self, number: int, names: Collection[str]) -> int:
+        """Return the generation of the newest record here."""
+        found = 0
+        for name in names:
+            with suppress(UnknownLog):
+                log = self._store.log(name, number, create=False)
+                found = max(found, log.last_generation if isinstance(log, ReplicatedLog) else 0)
+        return found
+
+    def _note_observed(self, number: int) -> None:
+        if number not in self.observed:
+            self._store.documents.put_many(OBSERVED, {f"{number}": b"{}"})
+            self.observed.add(number)
+
+    def _forget_observed(self, number: int) -> None:
+        if number in self.observed:
+            self._store.documents.put_many(OBSERVED, {f"{number}": None})
+            self.observed.discard(number)
+
+    def _compacted(self, number: int, values: Mapping[str, LogValue]) -> list[str]:
+        """Return the logs of a shard that are here and may lack a tombstone that others have dropped: it was kept for
+        replicas only."""
+        held = self._store.log_names()
+        return [name for name, value in values.items() if value.config.compact and (name, number) in held]
+
+    async def _begin_anew(self, number: int, shard: Shard | None, names: Sequence[str]) -> None:
+        """Delete logs of a shard that this node observed, so that it copies them as a replica."""
+        try:
+            if shard is not None:
+                await shard.close()
+                await asyncio.sleep(_END_S)
+            await asyncio.to_thread(self._delete, number, names)
+            _LOGGER.info("shard %d: is copied again, because its logs are compacted", number)
+            self._forget_observed(number)
+        finally:
+            self._closing.discard(number)
 
     def _delete(self, number: int, names: Sequence[str]) -> None:
         for name in names:

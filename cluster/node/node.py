@@ -26,6 +26,7 @@ from timestone_cluster.etcd.client import Coordinator
 from timestone_cluster.etcd.keys import (
     BEATS_LEVEL,
     LEVELS,
+    OBSERVERS_LEVEL,
     ClusterKeys,
     ClusterValue,
     NodeValue,
@@ -100,6 +101,7 @@ class Node:
         self._cluster: ClusterValue | None = None
         self._held: HeldShards | None = None
         self._placement: Placement | None = None
+        self._behind: set[str] = set()  # nodes that lack records of some shard since their start
         self._links: dict[str, Link] = {}
         self._beats: dict[str, dict[int, int]] = {}
         """Shards and generations of the next heartbeat to each node that takes one for all."""
@@ -142,7 +144,9 @@ class Node:
         self.id = identity(self._store.files, self._store.path, self._cluster.id)
         has_front = self._host is not None or self._fronts is not None
         held = self._held = HeldShards(self._store, self._cluster, self.id, self, has_front=has_front)
-        requests = Requests(self._store, held.shards, held.damaged, self.id, self._host, self.own_logs)
+        requests = Requests(
+            self._store, held.shards, held.damaged, self.id, self._host, self.own_logs, held.observed
+        )
         listener = self._listener = Listener(self._cluster.id, self._linked, self._received, requests.handle)
         host, _ = self._listen
         port = await listener.start(*self._listen, self._tls.server if self._tls else None)
@@ -153,7 +157,8 @@ class Node:
             hello = Hello(self._cluster.id, "")
             self._host.open(Around(division, hello, context, self._front_place, held.shards, self.hurry))
         fronts = await self._fronts.start(self._registry, self._cluster) if self._fronts is not None else {}
-        self._value = replace(self._value, peer=self.address, fronts=fronts)
+        whole = self._host is not None and self._cluster.shards > 1
+        self._value = replace(self._value, peer=self.address, fronts=fronts, observes=whole, is_behind=whole)
         keys = self._keys.node(self.id), self._keys.member(self.id)
         registration = self._registration = Registration(self._etcd, *keys, self._value, self._registered)
         self._placement = Placement(
@@ -224,8 +229,9 @@ class Node:
         while True:
             runs, wanted = self._registry.runs, wanted_leaders(self._registry)
             avoided = [node for why in ("draining", "leaving", "full") for node in self._registry.below(why)]
+            caught_up = self._cluster is not None and len(self.shards) == self._cluster.shards
             for number, shard in list(self.shards.items()):
-                shard.tick(runs, avoided)
+                caught_up &= shard.tick(runs, avoided, self._behind)
                 node = wanted.get(number)
                 if node == after(shard.replica.generation):
                     shard.resign()
@@ -234,6 +240,10 @@ class Node:
             self._beat()
             if self._host is not None:
                 self._host.tick(self.shards)
+            if self._value.is_behind and caught_up and self._registration is not None:
+                _LOGGER.info("this node has the records of all shards")
+                self._value = replace(self._value, is_behind=False)
+                self._registration.change(self._value)
             with suppress(TimeoutError):
                 async with asyncio.timeout(TICK_S):
                     await self._is_due.wait()
@@ -307,12 +317,14 @@ class Node:
         for node in registry.below("nodes"):
             if node != self.id and node not in self._links:
                 self._links[node] = self._made_link(node)
-        values = {node: registry.value_of(node) for node in self._links}
+        values = {node: registry.value_of(node) for node in registry.below("nodes")}
         self._beats = {
             node: self._beats.get(node, {})
             for node, value in values.items()
             if value is not None and value.highest_level >= BEATS_LEVEL
         }
+        self._behind = {node for node, value in values.items() if value is not None and value.is_behind}
+        self._held.observes = self._value.observes and cluster.level >= OBSERVERS_LEVEL
         logs = registry.below("logs")
         if not logs:
             return  # without a log there is nothing to hold, and no frame by which to hear of each other
@@ -324,7 +336,8 @@ class Node:
                     self._start(self._put_shard(number, record))
             elif (closing := self._held.take(number, pair, found, self._run)) is not None:
                 self._start(closing)
-        self._placement.note_spare(len(known), cluster.shards, is_spare=not self.shards)
+        is_spare = not self.shards.keys() - self._held.observed
+        self._placement.note_spare(len(known), cluster.shards, is_spare=is_spare)
         if self._host is not None:
             self._host.leader_changed()
 
@@ -473,7 +486,8 @@ class Node:
         """Return counters and gauges by name."""
         roles = [one.replica.role for one in self.shards.values()]
         return {
-            "shards": len(self.shards),
+            "shards": sum(not one.replica.observes for one in self.shards.values()),
+            "observed": sum(one.replica.observes for one in self.shards.values()),
             "leading": sum(isinstance(role, Leader) and role.is_serving for role in roles),
             "alarms": sum(bool(one.alarm) for one in self.shards.values())
             + len(self._held.lost if self._held else ()),

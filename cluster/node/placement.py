@@ -133,7 +133,7 @@ class Placement:
                 value = NodeValue(node, "")
             run = registered[node].created if node in registered else 0
             seen_s = self._seen_s[node] = now if run else self._seen_s.get(node, now)
-            states = node in leaving, node in draining
+            states = node in leaving, node in draining, value.is_behind
             found[node] = Member(value.zone, value.weight, run, now - seen_s, *states)
         return found
 
@@ -204,7 +204,7 @@ class Placement:
                 self._registry.wake()
 
     def note_spare(self, records: int, shards: int, *, is_spare: bool) -> None:
-        """Say once that a node holds nothing, though all shards have a record."""
+        """Say once that a node has no replica, though all shards have a record."""
         if is_spare and not self._is_spare and records == shards:
             _LOGGER.info("this node holds no shard: others have all replicas")
         self._is_spare = is_spare

@@ -47,10 +47,11 @@ class Requests:
         node: str,
         host: FrontHost | None,
         own_logs: Collection[str] = (STATE_LOG,),
+        observed: Collection[int] = (),
     ) -> None:
         """damaged: returns the folders of damaged logs. host: of the front, if the node has one. own_logs: to which no
-        client appends."""
-        self._own_logs = own_logs
+        client appends. observed: shards of which this node has promised nothing."""
+        self._own_logs, self._observed = own_logs, observed
         self._store, self._shards, self._damaged = store, shards, damaged
         self._node, self._host = node, host
         self.forwards = Forwards(shards, frozenset(own_logs))
@@ -93,9 +94,12 @@ class Requests:
         return True
 
     def _states(self) -> tuple[LogState, ...]:
-        """Return what this node has of all logs, with or without a place in their shards."""
+        """Return what this node has of all logs, with or without a place in their shards, but for what it observes:
+        recovery counts replicas."""
         damaged, states = self._damaged(), []
         for name, number in self._store.log_names():
+            if number in self._observed:
+                continue
             log, folder = self._store.log(name, number), log_folder(name, number)
             assert isinstance(log, ReplicatedLog)
             replica = self._shards[number].replica if number in self._shards else None

@@ -86,8 +86,6 @@ class Shard:
             self._take(name, log)
             self._replica.logs[name] = self._state(name)
 
-    # What it is, for others.
-
     @property
     def replica(self) -> Replica:
         """Return the state of the protocol. Read only."""
@@ -144,6 +142,7 @@ class Shard:
         if isinstance(frame, Fetched):
             return self._fetched(node, frame)
         self._replica.received(node, frame)
+        self._deadlines.received(frame)
         self._perform()
 
     def beat(self, node: str, generation: int) -> None:
@@ -158,8 +157,9 @@ class Shard:
         for name in sorted(logs & self._logs.keys() - self._damaged):
             self._found_damage(name)
 
-    def tick(self, runs: Mapping[str, int], draining: Collection[str] = ()) -> None:
-        """Do what is due; five times a second. draining: nodes that are to lead nothing while others may."""
+    def tick(self, runs: Mapping[str, int], draining: Collection[str], behind: Collection[str]) -> bool:
+        """Do what is due; five times a second. Return whether this replica has had all that was committed, once since
+        its start. draining, behind: nodes that are to lead nothing while others may."""
         self._hold()
         if self._node in draining:
             self._deadlines.stay_away(now_s())
@@ -170,11 +170,12 @@ class Shard:
             if state.clean < (clean := min(log.clean_offset, state.durable)):
                 self._replica.compacted(name, clean)
             log.drop_tombstones(state.stable)
-        self._deadlines.tick(now_s(), runs)
+        self._deadlines.tick(now_s(), runs, {*draining, *behind})
         self._is_beating = True
         self._perform()
         self._is_beating = False
         self._repair()
+        return self._deadlines.has_caught_up
 
     def hand_over(self, runs: Mapping[str, int]) -> bool:
         """Propose another member as the leader, if this one leads. Return whether it leads."""

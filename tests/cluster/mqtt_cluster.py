@@ -1,4 +1,4 @@
-"""A cluster of three nodes that serve MQTT, as processes, with clients that go from node to node."""
+"""A cluster of nodes that serve MQTT, as processes, with clients that go from node to node."""
 
 import asyncio
 import random
@@ -19,6 +19,7 @@ from tests.support.ports import reserved_port
 from timestone_cluster.errors import ClusterError
 from timestone_cluster.etcd.client import EtcdClient
 from timestone_cluster.etcd.keys import ClusterKeys
+from timestone_cluster.moving import drain_node, remove_node, undrain_node
 from timestone_cluster.operations import ClusterStatus, cluster_status, configure_cluster, make_cluster
 
 KEYS = ClusterKeys(NAME)
@@ -28,9 +29,47 @@ LIMIT_S = 90.0
 class MqttCluster:
     """Nodes with the addresses of their listeners. For one thread; clients may use `addresses` in others."""
 
-    def __init__(self, etcd: EtcdServer, nodes: list[NodeProcess], ports: list[int], shards: int) -> None:
-        self.etcd, self.nodes, self.shards = etcd, nodes, shards
+    def __init__(
+        self,
+        etcd: EtcdServer,
+        nodes: list[NodeProcess],
+        ports: list[int],
+        shards: int,
+        made: Callable[[str], tuple[NodeProcess, int]],
+    ) -> None:
+        """made: returns another node, and its port."""
+        self.etcd, self.nodes, self.shards, self._made = etcd, nodes, shards, made
         self.addresses = [("127.0.0.1", port) for port in ports]
+
+    def join(self, name: str) -> NodeProcess:
+        """Start another node."""
+        node, port = self._made(name)
+        self.nodes.append(node)  # in place: ended with the others
+        self.addresses.append(("127.0.0.1", port))
+        node.start()
+        return node
+
+    def leave(self, node: NodeProcess) -> None:
+        """Have all that a node holds placed elsewhere, then stop it."""
+
+        async def remove() -> None:
+            async with EtcdClient([self.etcd.url]) as client:
+                await remove_node(client, KEYS, node.name, timeout_s=LIMIT_S, progress=lambda line: None)
+
+        asyncio.run(remove())
+        place = self.nodes.index(node)
+        del self.nodes[place], self.addresses[place]
+        node.stop()
+
+    def drain(self, node: NodeProcess) -> None:
+        """Have a node give away what it leads, and let it lead again."""
+
+        async def drain() -> None:
+            async with EtcdClient([self.etcd.url]) as client:
+                await drain_node(client, KEYS, node.name, timeout_s=LIMIT_S, progress=lambda line: None)
+                await undrain_node(client, KEYS, node.name)
+
+        asyncio.run(drain())
 
     def address_of(self, node: NodeProcess) -> tuple[str, int]:
         """Return where a node takes clients."""
@@ -105,8 +144,8 @@ class MqttCluster:
         ends_s = time.monotonic() + LIMIT_S
         for shard in range(self.shards):
             while time.monotonic() < ends_s:
-                logs = [held(node.folder / f"mqtt-{shard}") for node in self.nodes]
-                if logs[0] == logs[1] == logs[2]:
+                one, *rest = [held(node.folder / f"mqtt-{shard}") for node in self.nodes]
+                if all(other == one for other in rest):
                     break
                 time.sleep(0.2)
         for node in self.nodes:
@@ -129,8 +168,9 @@ def mqtt_cluster(
     own: Callable[[str], Sequence[str]] = lambda name: (),
     shards: int = 1,
     topic_keys: Sequence[str] = (),
+    count: int = 3,
 ) -> Iterator[MqttCluster]:
-    """Run etcd and three nodes for a while. options: of each node. own: returns those of the node of a name."""
+    """Run etcd and some nodes for a while. options: of each node. own: returns those of the node of a name."""
     with ExitStack() as stack:
         server = stack.enter_context(etcd_server(folder / "etcd"))
 
@@ -139,13 +179,16 @@ def mqtt_cluster(
                 await make_cluster(client, KEYS, shards=shards, replicas=3, topic_keys=topic_keys)
 
         asyncio.run(make())
-        ports = [stack.enter_context(reserved_port()) for _ in range(3)]
-        nodes = [
-            NodeProcess(server, folder / name, name, "--mqtt", f"127.0.0.1:{port}", *options, *own(name))
-            for name, port in zip("abc", ports, strict=True)
-        ]
+
+        def made(name: str) -> tuple[NodeProcess, int]:
+            port = stack.enter_context(reserved_port())
+            address = f"127.0.0.1:{port}"
+            return NodeProcess(server, folder / name, name, "--mqtt", address, *options, *own(name)), port
+
+        found = [made(name) for name in "abcdefgh"[:count]]
+        nodes = [node for node, _ in found]
         stack.enter_context(running(nodes))
-        cluster = MqttCluster(server, nodes, ports, shards)
+        cluster = MqttCluster(server, nodes, [port for _, port in found], shards, made)
         cluster.all_led(in_sync=3)
         yield cluster
 

@@ -11,7 +11,7 @@ from timestone_cluster.frames import Diverged, Follow, Frame, Held, Records, Res
 from timestone_cluster.leader import Leader
 from timestone_cluster.replica import Replica
 from timestone_cluster.replica_log import ReplicaLog
-from timestone_cluster.shard_record import ShardRecord
+from timestone_cluster.shard_record import ShardRecord, node_of
 
 
 @dataclass(frozen=True)
@@ -163,6 +163,31 @@ class CommitsWhatItHas(Leader):
         super().advance()
 
 
+class CountsObservers(Leader):
+    """Takes what an observer has for what a member has that has said nothing yet."""
+
+    def held_by(self, member: str, name: str) -> int:
+        held = super().held_by(member, name)
+        if held or member == self.member:
+            return held
+        return max((self.followers[one][name].held for one in self.observers), default=0)
+
+    def held(self, member: str, frame: Held) -> None:
+        nodes, self.nodes = self.nodes, (*self.nodes, node_of(member))
+        super().held(member, frame)
+        self.nodes = nodes
+        self.advance()
+
+
+class PromisesAsObserver(Follower):
+    @property
+    def observes(self) -> bool:
+        return False
+
+    @observes.setter
+    def observes(self, value: bool) -> None: ...
+
+
 class AdmitsWhoIsBehind(Leader):
     def may_admit(self, member: str) -> bool:
         return member in self.followers
@@ -289,6 +314,10 @@ MUTANTS = [
         ("a appends", "b receives a Records", *_A_DIES, "c stands", "etcd agrees", "c sees", "b sees",
          "c receives b Follow", "b receives c Reset", "c appends", "c flushes", "c receives b Follow",
          "b receives c Started", "b receives c Records", "b flushes", "c receives b Held", "c appends"),
+    ),
+    Mutant(
+        "counts an observer", "own", _replica(leader=CountsObservers, follower=PromisesAsObserver),
+        replace(_QUIET, lost_disks=1), ("c loses its disk", "c' starts"),
     ),
     Mutant("shrinks the in-sync set to one", "KIP-966", _replica(replica=ShrinksToOne), _CHANGES),
     Mutant("counts a new in-sync set before etcd has", "KIP-497", _replica(leader=CountsProposalsAtOnce), _CHANGES),

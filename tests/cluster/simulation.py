@@ -95,6 +95,8 @@ class SimulatedNode:
     flushing: set[int] = field(default_factory=set)
     deleted: dict[int, int] = field(default_factory=dict)
     """How often a replica was deleted."""
+    observed: set[int] = field(default_factory=set)
+    """Shards whose log is one of an observer, as the disk has it."""
 
 
 class Simulation:
@@ -104,6 +106,10 @@ class Simulation:
     has_retention = True
     has_compaction = False
     """Whether the logs are compacted, and have records that delete others; without retention, then."""
+    has_observers = False
+    """Whether nodes follow the shards in which they have no place."""
+    sizes: tuple[int, ...] = 3, 3, 4, 5
+    """Numbers of nodes to draw from."""
 
     def __init__(self, seed: str, folder: Path) -> None:
         self.rng = rng = random.Random(seed)
@@ -121,13 +127,14 @@ class Simulation:
                 "expired",
                 "compacted",
                 "deleted",
+                "observed",
             ),
             0,
         )
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._runs = itertools.count(1)
-        names = "abcde"[: rng.choice((3, 3, 4, 5))]
+        names = "abcde"[: rng.choice(self.sizes)]
         self.shards = {}
         for number in range(rng.randint(1, 4)):
             replicas = tuple(rng.sample(names, 3))
@@ -282,15 +289,17 @@ class Simulation:
     def _discard(self, number: int, node: SimulatedNode) -> None:
         """Have a node delete what it had of a shard, and say so: from then on its log has another name."""
         cleared = self.shards[number].record.cleared(node.name)
-        if (
-            cleared is not None
-            and node.store is not None
-            and number not in node.replicas
-            and self._reaches_etcd(node)
-        ):
-            node.deleted[number] = node.deleted.get(number, 0) + 1
-            self.counts["deleted"] += 1
+        if cleared is None or node.store is None or not self._reaches_etcd(node):
+            return
+        if number in node.observed:  # it has its records still, and has promised nothing since
             self._put(number, cleared)
+        elif number not in node.replicas:
+            self._delete_log(number, node)
+            self._put(number, cleared)
+
+    def _delete_log(self, number: int, node: SimulatedNode) -> None:
+        node.deleted[number] = node.deleted.get(number, 0) + 1
+        self.counts["deleted"] += 1
 
     def _put(self, number: int, record: ShardRecord | None) -> None:
         """Put a record in etcd, from where all nodes that reach it see it."""
@@ -367,14 +376,20 @@ class Simulation:
             self._hold(node, number)
 
     def _hold(self, node: SimulatedNode, number: int) -> None:
-        """Give a node a replica of a shard while it has a place there, and take it away after that."""
+        """Give a node a replica of a shard while it has a place there, or observes, and take it away after that."""
         shard = self.shards[number]
-        if number in node.replicas and node.name not in shard.record.nodes:
-            node.logs[number].follow()
-            for part in (node.replicas, node.deadlines, node.logs):
-                del part[number]
-            node.flushing.discard(number)
-        elif number not in node.replicas and node.run and node.name in shard.record.nodes:
+        has_place = node.name in shard.record.nodes
+        if has_place and number in node.observed and node.run:
+            node.observed.discard(number)
+            self.counts["observed"] += 1
+            if self.has_compaction:
+                self._let_go(node, number)
+                self._delete_log(number, node)
+        elif not has_place and self.has_observers and node.run:
+            node.observed.add(number)
+        if number in node.replicas and not has_place and not self.has_observers:
+            self._let_go(node, number)
+        elif number not in node.replicas and node.run and (has_place or self.has_observers):
             assert node.store is not None
             log = node.logs[number] = EngineReplicaLog(
                 node.store, shard.name + "again" * node.deleted.get(number, 0)
@@ -384,6 +399,13 @@ class Simulation:
             node.deadlines[number] = Deadlines(replica, self.now_s)
             self._see(node, number)
             self.at(self.rng.random() * TICK_S, lambda: self._tick(node, number, replica), node)
+
+    def _let_go(self, node: SimulatedNode, number: int) -> None:
+        if number in node.replicas:
+            node.logs[number].follow()
+            for part in (node.replicas, node.deadlines, node.logs):
+                del part[number]
+            node.flushing.discard(number)
 
     def _stop(self, node: SimulatedNode, *, is_power_cut: bool = False) -> None:
         if node.store is None or node.files is None:
@@ -580,7 +602,8 @@ class Simulation:
     def _compare(self) -> None:
         """After a calm time all replicas that follow have the same files."""
         for number, shard in self.shards.items():
-            for member in sorted(shard.record.isr):
+            observers = [node.name for node in self.nodes.values() if number in node.observed]
+            for member in sorted([*shard.record.isr, *(observers if not self.has_compaction else ())]):
                 log = self.nodes[node_of(member)].logs[number]
                 held, shown = log.held(len(shard.shown)), dict(enumerate(shard.shown))
                 if self.has_compaction:

@@ -185,7 +185,7 @@ _FIELDS: dict[type, tuple[str, ...]] = {
         "followers",
         "is_serving",
     ),
-    Follower: ("generation", "leader", "started"),
+    Follower: ("generation", "leader", "started", "observes"),
     ReplicaLog: ("start", "end", "names", "durable", "committed", "clean", "stable", "runs", "damaged"),
     Progress: ("sent", "names", "held", "clean"),
     Node: ("name", "replica", "run", "boot", "records", "flushed", "names", "is_damaged"),

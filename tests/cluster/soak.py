@@ -16,7 +16,7 @@ from typing import NamedTuple
 PARTS = {
     "nodes": ["tests/cluster/node/test_node.py", "tests/cluster/node/test_links.py", "tests/cluster/etcd"],
     "mqtt": ["tests/cluster/node/test_mqtt.py"],
-    "mqtt-shards": ["tests/cluster/node/test_mqtt_shards.py"],
+    "mqtt-shards": ["tests/cluster/node/test_mqtt_shards.py", "tests/cluster/node/test_observers.py"],
     "mqtt-shares": ["tests/cluster/node/test_mqtt_shares.py"],
     "sessions": ["tests/cluster/node/test_sessions.py"],
     "mix": ["tests/cluster/node/test_mix.py"],

@@ -327,3 +327,21 @@ def test_replicas_without_a_leader_are_left_alone() -> None:
     assert record is not None
     nodes = {**found.situation.nodes, record.replicas[0]: Member(is_leaving=True)}
     assert next_steps(replace(found.situation, shards={0: record}, nodes=nodes)) == []
+
+
+def test_node_that_is_behind_copies_shards_and_leads_none_until_it_is_that_no_more() -> None:
+    found = made(members(3), 12, 3)
+    nodes = {**found.situation.nodes, "q0": Member(run=9, is_behind=True)}
+    found.situation = replace(found.situation, nodes=nodes)
+    found.settle()
+    held = held_by(found, "q0")
+    assert held and all(one.leader != "q0" for one in held)
+    assert any(one.replicas[0] == "q0" for one in held)
+    found.situation = replace(found.situation, nodes={**nodes, "q0": Member(run=9)})
+    found.settle()
+    assert all((one.leader == "q0") == (one.replicas[0] == "q0") for one in held_by(found, "q0"))
+
+
+def held_by(found: Cluster, node: str) -> list[ShardRecord]:
+    """Return the shards of which a node has a replica."""
+    return [one for one in found.situation.shards.values() if node in one.replicas]

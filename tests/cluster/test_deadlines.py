@@ -4,10 +4,22 @@ import pytest
 
 from tests.cluster.replicas import LED, LOG, leader, of_type, replica
 from timestone_cluster.actions import Propose
-from timestone_cluster.deadlines import AGAIN_S, AWAY_S, LATE_S, PLACE_S, SILENT_S, STUCK_S, TICK_S, Deadlines
-from timestone_cluster.frames import Held
+from timestone_cluster.deadlines import (
+    AGAIN_S,
+    AWAY_S,
+    BEHIND_S,
+    LATE_S,
+    PLACE_S,
+    SILENT_S,
+    STUCK_S,
+    TICK_S,
+    Deadlines,
+)
+from timestone_cluster.follower import Follower
+from timestone_cluster.frames import Follow, Held, Started
 from timestone_cluster.leader import Leader
 from timestone_cluster.replica import Replica
+from timestone_cluster.shard_record import ShardRecord
 
 ALL = {"a": 1, "b": 2, "c": 3}
 WITHOUT_A = {"b": 2, "c": 3}
@@ -20,14 +32,16 @@ class Clocked:
         self.replica, self.now_s = one, 100.0
         self.deadlines = Deadlines(one, self.now_s)
 
-    def pass_time(self, seconds: float, runs: dict[str, int], *, heard: str = "") -> list[Propose]:
+    def pass_time(
+        self, seconds: float, runs: dict[str, int], *, heard: str = "", unable: str = ""
+    ) -> list[Propose]:
         """Tick for a while, hearing these members; return what was proposed."""
         end_s, proposed = self.now_s + seconds, list[Propose]()
         while self.now_s < end_s:
             self.now_s += TICK_S
             for member in heard:
                 self.deadlines.heard(member, self.now_s)
-            self.deadlines.tick(self.now_s, runs)
+            self.deadlines.tick(self.now_s, runs, unable)
             proposed += of_type(self.replica.take_actions(), Propose)
         return proposed
 
@@ -152,3 +166,34 @@ def test_leader_that_is_alone_in_sync_commits_nothing_and_does_not_resign_until_
     assert proposal.record.isr == {"a", "b"}
     leading.replica.record_seen(proposal.record, 7)
     assert leading.replica.logs[LOG].committed == 1
+
+
+def test_observer_is_forgotten_when_it_is_not_heard(leading: Clocked) -> None:
+    leading.replica.received("d", Follow(1, LOG, 0, 0, 0))
+    role = leading.replica.role
+    assert isinstance(role, Leader)
+    leading.pass_time(2 * LATE_S, ALL, heard="bcd")
+    assert role.observers == ["d"]
+    leading.pass_time(LATE_S + TICK_S, ALL, heard="bc")
+    assert role.observers == []
+
+
+def test_observer_asks_again_when_its_leader_is_silent() -> None:
+    observer = Clocked(replica("b", record=ShardRecord(1, "a", 1, frozenset("ac"), ("a", "c"))))
+    observer.replica.received("a", Started(1, Follow(1, LOG, 0, 0, 0)))
+    role = observer.replica.role
+    assert isinstance(role, Follower)
+    assert observer.pass_time(2 * LATE_S, ALL, heard="a") == []
+    assert role.started == {LOG}
+    assert observer.pass_time(LATE_S + AGAIN_S + TICK_S, WITHOUT_A) == []
+    assert role.started == set()
+
+
+def test_member_that_is_behind_leaves_an_election_to_others_for_some_seconds_only(follower: Clocked) -> None:
+    follower.pass_time(1, ALL, unable="b", heard="a")
+    assert follower.pass_time(BEHIND_S, WITHOUT_A, unable="b") == []
+    assert follower.pass_time(SILENT_S + 2 * AGAIN_S, WITHOUT_A, unable="b") != []
+
+
+def test_member_that_is_behind_stands_when_no_other_could_serve(follower: Clocked) -> None:
+    assert follower.pass_time(2 * SILENT_S, WITHOUT_A, unable="bc") != []

@@ -1,5 +1,5 @@
 from tests.cluster.replicas import LED, LOG, log_of, of_type, replica, sent
-from timestone_cluster.actions import Alarm, Append, Clear, Cut, Show
+from timestone_cluster.actions import Alarm, Append, Clear, Cut, Send, Show
 from timestone_cluster.frames import Committed, Diverged, Follow, Held, Records, Reset, Started
 from timestone_cluster.replica import Replica
 from timestone_cluster.shard_record import ShardRecord
@@ -97,3 +97,18 @@ def test_follower_holds_nothing_while_a_record_is_damaged() -> None:
     assert b.take_actions() == []
     b.repaired(LOG)
     assert sent(b.take_actions(), "a") == [Held(1, LOG, 3)]
+
+
+def test_observer_shows_what_is_committed_and_promises_nothing_until_it_has_a_place() -> None:
+    d = replica("b", record=ShardRecord(1, "a", 1, frozenset("ac"), ("a", "c")))
+    d.received("a", Started(1, Follow(1, LOG, 0, 0, 0)))
+    d.received("a", records(0, 3))
+    d.durable(LOG, 3)
+    d.received("a", Committed(1, LOG, 2, 0))
+    assert of_type(d.take_actions(), Show) == [Show(LOG, 2)]
+    d.beat()
+    assert d.take_actions() == [Send("a", Held(1, LOG, 0))]
+    assert not d.may_stand
+    d.record_seen(ShardRecord(1, "a", 1, frozenset("ac"), ("a", "c"), ("b",)), 6)
+    d.beat()
+    assert d.take_actions() == [Send("a", Held(1, LOG, 3))]

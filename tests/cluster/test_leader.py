@@ -3,6 +3,8 @@ import pytest
 from tests.cluster.replicas import LOG, leader, log_of, of_type, replica, sent
 from timestone_cluster.actions import Propose, Serve, Ship, Show
 from timestone_cluster.frames import Committed, Diverged, Follow, Held, Reset, Started
+from timestone_cluster.leader import Leader
+from timestone_cluster.replica import Replica
 from timestone_cluster.shard_record import ShardRecord
 
 
@@ -164,25 +166,49 @@ def test_member_of_an_earlier_boot_is_forgotten_when_the_node_follows_again() ->
     assert [ship.member for ship in of_type(a.take_actions(), Ship)] == ["c", "b@2"]
 
 
-def test_leader_answers_nodes_of_the_record_only_and_forgets_one_that_has_lost_its_place() -> None:
+def test_observer_is_sent_records_and_counts_only_once_it_has_a_place_and_says_so() -> None:
     a = leader()
     record = a.record
     assert record is not None
     a.received("d", Follow(1, LOG, 0, 0, 0))
-    assert sent(a.take_actions(), "d") == []
+    assert sent(a.take_actions(), "d") == [Started(1, Follow(1, LOG, 0, 0, 0)), Committed(1, LOG, 0, 0)]
+    a.appended(LOG, 3, 1)
+    assert {one.member for one in of_type(a.take_actions(), Ship)} == {"b", "c", "d"}
+    a.durable(LOG, 3)
+    for member in "bd":
+        a.received(member, Held(1, LOG, 3, 3))
+    assert (a.logs[LOG].committed, role(a).held_by("d", LOG)) == (0, 0)
+    a.admit("d", 4)
+    assert of_type(a.take_actions(), Propose) == []
     adding = record.adds("d")
     assert adding is not None
     a.record_seen(adding, 6)
-    a.received("d", Follow(1, LOG, 0, 0, 0))
-    assert sent(a.take_actions(), "d") != []
+    assert role(a).held_by("d", LOG) == 0
+    a.received("d", Held(1, LOG, 3))
+    a.received("c", Held(1, LOG, 3))
     a.admit("d", 4)
     admitted = of_type(a.take_actions(), Propose)[-1].record
     moved = admitted.moved("d", "c", 2)
     assert moved is not None
     a.record_seen(moved, 7)
-    a.appended(LOG, 3, 1)
-    assert {one.member for one in of_type(a.take_actions(), Ship)} == {"b", "d"}
-    a.durable(LOG, 3)
+    a.appended(LOG, 4, 1)
+    assert {one.member for one in of_type(a.take_actions(), Ship)} == {"b", "c", "d"}  # c observes now
+    a.durable(LOG, 4)
     for member in "bd":
-        a.received(member, Held(1, LOG, 3))
-    assert a.logs[LOG].committed == 3
+        a.received(member, Held(1, LOG, 4))
+    assert (a.logs[LOG].committed, role(a).held_by("c", LOG)) == (4, 0)
+
+
+def test_observer_is_sent_nothing_more_when_it_is_forgotten() -> None:
+    a = leader()
+    a.received("d", Follow(1, LOG, 0, 0, 0))
+    assert role(a).observers == ["d"]
+    role(a).forget("d")
+    a.take_actions()
+    a.appended(LOG, 1, 0)
+    assert {one.member for one in of_type(a.take_actions(), Ship)} == {"b", "c"}
+
+
+def role(one: Replica) -> Leader:
+    assert isinstance(one.role, Leader)
+    return one.role

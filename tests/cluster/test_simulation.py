@@ -43,11 +43,33 @@ def test_no_deleted_key_is_back_when_replicas_compact_their_files(tmp_path: Path
         shutil.rmtree(tmp_path / str(number))
 
 
+class Observing(Simulation):
+    """Clusters with more nodes than replicas, all of which follow all shards."""
+
+    has_observers = True
+    sizes = 4, 5
+
+
+@pytest.mark.parametrize("has_compaction", [False, True])
+def test_no_promise_is_broken_when_nodes_without_a_place_observe(
+    has_compaction: bool, tmp_path: Path
+) -> None:
+    seed = run_seed("observers")
+    for number in range(SEEDS):
+        simulation = Observing(f"{seed} {number}", tmp_path / str(number))
+        simulation.has_compaction = has_compaction
+        with told_on_failure(TIMESTONE_SEED=seed, run=number):
+            counts = simulation.run(FAULTS)
+        print(f"seed {seed}, run {number}: {counts}")
+        shutil.rmtree(tmp_path / str(number))
+
+
 @pytest.mark.parametrize(
     ("name", "seed", "error", "why"),
     [
         ("cuts to the committed offset", "m 6", Broken, "the leader of generation 3 lacks records"),
         ("cuts to the committed offset", "m 1", Broken, "shows other records of shard0 than were shown"),
+        ("counts an observer", "m 1", Broken, "d is in sync and has 0 of 2 records"),
         # The follower keeps records that the leader does not have, at the end of its log. The engine is the second line
         # there: records of a leader have to continue the offsets, times and topic names that are there. A node begins
         # again after this error, and compares. No seed of the first 26 gets past it to break a promise; that the
@@ -59,8 +81,8 @@ def test_no_deleted_key_is_back_when_replicas_compact_their_files(tmp_path: Path
 def test_simulation_breaks_when_the_protocol(
     name: str, seed: str, error: type[Exception], why: str, tmp_path: Path
 ) -> None:
-    simulation = Simulation(seed, tmp_path)
-    simulation.has_retention = seed == "m 1"
+    simulation = (Observing if name == "counts an observer" else Simulation)(seed, tmp_path)
+    simulation.has_retention = name != "counts an observer" and seed == "m 1"
     simulation.replica_type = next(one for one in MUTANTS if one.name == name).model.replica_type
     with pytest.raises(error, match=why):
         simulation.run(FAULTS)

@@ -3,6 +3,7 @@
 import asyncio
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -63,5 +64,25 @@ def test_node_is_registered_again_as_another_life_when_its_lease_was_lost(server
             assert runs[0] < runs[1] < runs[2]
             await again.end()
             assert KEYS.node("a") not in (await etcd.read(KEYS.prefix)).pairs
+
+    asyncio.run(run())
+
+
+def test_registration_stays_the_same_when_its_value_changes(server: EtcdServer) -> None:
+    async def run() -> None:
+        async with EtcdClient([server.url]) as etcd:
+            runs: list[int] = []
+            registry = Registry(etcd, KEYS, lambda: None)
+            registration = Registration(etcd, KEYS.node("b"), KEYS.member("b"), VALUE, runs.append)
+            tasks = [asyncio.ensure_future(one.run()) for one in (registration, registry)]
+            await eventually(lambda: registry.value_of("b") == VALUE)
+            changed = replace(VALUE, is_behind=True)
+            registration.change(changed)
+            await eventually(lambda: registry.value_of("b") == changed)
+            assert registry.runs["b"] == runs[0]
+            for task in tasks:
+                task.cancel()
+            await registration.end()
+            assert KEYS.node("b") not in (await etcd.read(KEYS.prefix)).pairs
 
     asyncio.run(run())

@@ -134,6 +134,112 @@ def test_replica_is_deleted_when_the_others_are_whole_and_not_before(
         asyncio.run(with_etcd(server.url))
 
 
+def test_node_that_observes_has_what_others_hold_and_says_on_its_disk_that_it_is_no_replica(
+    tmp_path: Path,
+) -> None:
+    elsewhere, here = ShardRecord.first(("a", "c", "d")), ShardRecord.first(("a", "b", "c"))
+
+    def observe(held: HeldShards, store: Store) -> None:
+        held.observes = True
+        held.take(0, pair(elsewhere), LOGS, 7)
+        assert held.shards[0].replica.observes
+        assert held.observed == {0}
+
+    def become_replica(held: HeldShards, store: Store) -> None:
+        assert held.observed == {0}  # as the disk has it
+        held.observes = True
+        assert held.take(0, pair(here), LOGS, 7) is None
+        assert not held.shards[0].replica.observes
+        assert not held.observed
+        assert store.log_names() == [("telemetry", 0)]
+
+    for check in (observe, become_replica, observe):
+        holding(tmp_path, check)
+
+
+def test_replica_stays_one_when_etcd_was_restored_from_before_it_was(tmp_path: Path) -> None:
+    async def run() -> None:
+        with Store(tmp_path, crash_config(), log_type=ReplicatedLog) as store:
+            leading(store, 5)
+            held = HeldShards(store, CLUSTER, "b", Noted(), has_front=False)
+            held.observes = True
+            held.take(0, pair(ShardRecord.first(("a", "c", "d"))), LOGS, 7)
+            assert held.shards[0].alarm.startswith("etcd was restored from the past")
+            assert not held.observed  # recovery counts it
+            await held.shards[0].close()
+
+    asyncio.run(run())
+
+
+def test_observer_copies_a_compacted_log_again_before_it_is_a_replica(tmp_path: Path) -> None:
+    logs = {"flow": LogValue({"compact": True}), **LOGS}
+
+    async def run() -> None:
+        with Store(tmp_path, crash_config(), log_type=ReplicatedLog) as store:
+            held = HeldShards(store, CLUSTER, "b", Noted(), has_front=True)
+            held.observes = True
+            held.take(0, pair(ShardRecord.first(("a", "c", "d"))), logs, 7)
+            before = store.log("flow"), store.log("telemetry")
+            here = pair(ShardRecord.first(("a", "b", "c")))
+            ending = held.take(0, here, logs, 7)
+            assert ending is not None
+            assert held.take(0, here, logs, 7) is None and not held.shards  # until the files are gone
+            await ending
+            assert not held.observed
+            held.take(0, here, logs, 7)
+            assert not held.shards[0].replica.observes
+            assert store.log("flow") is not before[0]
+            assert store.log("telemetry") is before[1]
+            await held.shards[0].close()
+
+    asyncio.run(run())
+
+
+def test_observer_may_come_back_with_its_files_and_deletes_them_when_it_observes_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a real etcd."""
+    keys = ClusterKeys("plant")
+    record = ShardRecord.first(("a", "c", "d")).elected("a", 1, 2)
+    assert record is not None
+    monkeypatch.setattr(held_shards, "WHOLE_S", 0.0)
+
+    async def run(etcd: EtcdClient, store: Store) -> None:
+        registry = Registry(etcd, keys, lambda: None)
+        run = await etcd.put(keys.node("a"), NodeValue("a", "127.0.0.1:1").encode())
+        assert run.found is not None
+        led = replace(record, run=run.found.created, left=(("b", 1),))
+        held = HeldShards(store, CLUSTER, "b", Noted(), has_front=False)
+        held.observes = True
+
+        async def left_after(value: ShardRecord) -> tuple[tuple[str, int], ...]:
+            await etcd.put(keys.shard(0), value.encode())
+            await registry.refresh()
+            held.take(0, registry.below("shards")["0"], LOGS, 7)
+            await held.discard(registry)
+            return ShardRecord.decode((await etcd.read(keys.shard(0))).pairs[keys.shard(0)].value).left
+
+        assert await left_after(led) == (("b", 1),)  # what it has promised counts still
+        assert await left_after(replace(led, generation=2)) == ()
+        assert store.log_names() == [("telemetry", 0)]
+        await held.shards[0].close()
+        held = HeldShards(store, CLUSTER, "b", Noted(), has_front=False)
+        assert await left_after(replace(led, generation=2, left=(), isr=frozenset("ac"))) == ()
+        assert store.log_names() == [("telemetry", 0)]  # others are not whole
+        assert await left_after(replace(led, generation=2, left=())) == ()
+        assert store.log_names() == []
+        await held.discard(registry)
+        assert not held.observed
+
+    async def with_etcd(url: str) -> None:
+        async with EtcdClient([url]) as etcd:
+            with Store(tmp_path / "b", crash_config(), log_type=ReplicatedLog) as store:
+                await run(etcd, store)
+
+    with etcd_server(tmp_path / "etcd") as server:
+        asyncio.run(with_etcd(server.url))
+
+
 def test_damage_that_a_start_has_found_is_known_to_the_next_one(tmp_path: Path) -> None:
     with Store(tmp_path / "a", crash_config(), log_type=ReplicatedLog) as store:
         leading(store, 5)

@@ -3,7 +3,6 @@
 make soak-cluster PARTS=mqtt TIMESTONE_CLUSTER_SECONDS=900
 """
 
-import asyncio
 import os
 import random
 import re
@@ -22,15 +21,13 @@ from paho.mqtt.enums import CallbackAPIVersion
 from mqtt_front.codec.packets import Connack, Connect, Disconnect, Puback, Publish, Will
 from mqtt_front.codec.properties import Properties
 from mqtt_front.reasons import Reason
-from tests.cluster.mqtt_cluster import KEYS, MqttCluster, last_words, mqtt_cluster, roaming, until
+from tests.cluster.mqtt_cluster import MqttCluster, last_words, mqtt_cluster, roaming, until
 from tests.support.certificates import Authority
 from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_lasting import LastingPublisher, LastingSubscriber
 from tests.support.ports import reserved_port
 from tests.support.seeds import run_seed, told_on_failure
 from timestone_cluster.affinity import FEWEST_CLIENTS
-from timestone_cluster.etcd.client import EtcdClient
-from timestone_cluster.moving import drain_node, undrain_node
 
 pytestmark = pytest.mark.slow
 
@@ -92,19 +89,13 @@ def _break(cluster: MqttCluster, kind: str, chance: random.Random) -> None:
             cluster.leader(other_than=leader)
             leader.start()
         case "drain":
-            asyncio.run(_drain(cluster, leader.name))
+            cluster.drain(leader)
         case "follower":  # with the clients that it passes on
             node = chance.choice(cluster.others(leader))
             node.kill()
             time.sleep(chance.uniform(0, 2))
             node.start()
     cluster.leader(in_sync=3)
-
-
-async def _drain(cluster: MqttCluster, name: str) -> None:
-    async with EtcdClient([cluster.etcd.url]) as etcd:
-        await drain_node(etcd, KEYS, name, timeout_s=60, progress=lambda line: None)
-        await undrain_node(etcd, KEYS, name)
 
 
 def _check(
@@ -349,7 +340,7 @@ def test_clients_are_sent_on_and_no_will_is_published_when_a_leader_hands_over(t
         will = Will("will", b"device", 1)
         with cluster.client("device", leader, properties=LASTING, will=will)[0] as client:
             client.publish("t", b"before")
-            asyncio.run(_drain(cluster, leader.name))
+            cluster.drain(leader)
             (word,) = last_words(client)
         assert isinstance(word, Disconnect) and word.reason == Reason.USE_ANOTHER_SERVER
         client, answer = cluster.client("device", leader, clean=False, properties=LASTING)

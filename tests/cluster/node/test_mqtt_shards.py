@@ -34,7 +34,7 @@ SECONDS = float(os.environ.get("TIMESTONE_CLUSTER_SECONDS", "20"))
 SHARDS = 4
 LASTING = Properties(session_expiry_interval=0xFFFFFFFF)
 DIVISION = Division(SHARDS)
-FAULTS = ("kill", "suspend", "stop")
+FAULTS = ("kill", "suspend", "stop", "drain")
 
 
 def named(shard: int, prefix: str = "device") -> str:
@@ -71,11 +71,13 @@ def test_publish_on_any_node_reaches_subscribers_on_all_once(tmp_path: Path) -> 
         assert sorted(one for shard in range(SHARDS) for one in cluster.records(shard)) == sorted(sent)
 
 
-def test_sessions_keep_their_promises_when_leaders_of_any_shard_are_killed_suspended_and_stopped(
+@pytest.mark.parametrize("nodes", [3, 5])
+def test_sessions_keep_their_promises_when_leaders_of_any_shard_are_killed_suspended_stopped_and_drained(
+    nodes: int,
     tmp_path: Path,
 ) -> None:
     seed = run_seed("cluster mqtt shards")
-    with told_on_failure(TIMESTONE_SEED=seed), mqtt_cluster(tmp_path, shards=SHARDS) as cluster:
+    with told_on_failure(TIMESTONE_SEED=seed), mqtt_cluster(tmp_path, shards=SHARDS, count=nodes) as cluster:
         chance = random.Random(seed)
         publishers = [
             LastingPublisher(f"p{level}-{home}", level, (level * 10 + home) * 10_000_000, chance, TOPICS)
@@ -111,14 +113,15 @@ def test_sessions_keep_their_promises_when_leaders_of_any_shard_are_killed_suspe
             last = {b"1:%d" % (10**9 + number) for number in range(len(TOPICS))}
             until(lambda: all(last <= set(one.received) for one in subscribers))
         cluster.stop()
-        _check([cluster.records(shard) for shard in range(SHARDS)], publishers, subscribers)
-        print(
-            f"mqtt on {SHARDS} shards: {faults}, {sum(len(p.acknowledged) for p in publishers)} acknowledged"
-        )
+        check_sessions([cluster.records(shard) for shard in range(SHARDS)], publishers, subscribers)
+        count = sum(len(p.acknowledged) for p in publishers)
+        print(f"mqtt on {SHARDS} shards and {nodes} nodes: {faults}, {count} acknowledged")
 
 
 def break_leader(cluster: MqttCluster, kind: str, chance: random.Random) -> None:
     leader = cluster.leader(chance.randrange(SHARDS))
+    if kind == "drain":
+        return cluster.drain(leader)
     match kind:
         case "kill":
             leader.kill()
@@ -133,11 +136,17 @@ def break_leader(cluster: MqttCluster, kind: str, chance: random.Random) -> None
     else:
         leader.start()
     cluster.all_led(in_sync=3)
+    return None
 
 
-def _check(
-    logs: list[list[bytes]], publishers: list[LastingPublisher], subscribers: list[LastingSubscriber]
+def check_sessions(
+    logs: list[list[bytes]],
+    publishers: list[LastingPublisher],
+    subscribers: list[LastingSubscriber],
+    topics: int = len(TOPICS),
 ) -> None:
+    """Require what is promised of what the logs of the shards hold. topics: to which each publisher has published in
+    turn."""
     acknowledged = {number for one in publishers for number in one.acknowledged}
     stored = Counter(payload for log in logs for payload in log)
     assert acknowledged, "the test did nothing"
@@ -147,13 +156,13 @@ def _check(
     assert twice == [], f"QoS 2 twice in a log: {twice[:5]}"
     for log in logs:
         for publisher in publishers:
-            for topic in range(len(TOPICS)):
+            for topic in range(topics):
                 mine = [
                     int(payload[2:])
                     for payload in log
                     if payload[:1] != b"0"
                     and int(payload[2:]) // 10_000_000 == publisher.first // 10_000_000
-                    and int(payload[2:]) % len(TOPICS) == topic
+                    and int(payload[2:]) % topics == topic
                 ]
                 assert list(dict.fromkeys(mine)) == sorted(set(mine)), "the order of a topic is not kept"
         promised = list(dict.fromkeys(payload for payload in log if payload[:1] != b"0"))

@@ -1,6 +1,7 @@
 """Requests to one node over a real socket: what it refuses. What it does otherwise is in test_node and test_mqtt."""
 
 import asyncio
+from collections.abc import Collection
 from pathlib import Path
 
 from tests.cluster.node.test_shard import Noted
@@ -25,7 +26,7 @@ from timestone_cluster.node.wire import (
 )
 
 
-def answer(folder: Path, request: Message) -> Message:
+def answer(folder: Path, request: Message, *, observed: Collection[int] = ()) -> Message:
     """Return the answer of a node that has a replica of the state and of another log, and no front."""
 
     async def run() -> Message:
@@ -33,7 +34,7 @@ def answer(folder: Path, request: Message) -> Message:
             logs = {f"{name}-0": store.log(name) for name in ("telemetry", STATE_LOG)}
             replicas = {name: log for name, log in logs.items() if isinstance(log, ReplicatedLog)}
             shard = Shard(0, "a", 1, 2, replicas, frozenset(), Noted())
-            requests = Requests(store, {0: shard}, frozenset, "a", None)
+            requests = Requests(store, {0: shard}, frozenset, "a", None, observed=observed)
             listener = Listener("cluster", lambda node: None, lambda *_: None, requests.handle)
             port = await listener.start("127.0.0.1", 0, None)
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -69,3 +70,7 @@ def test_node_describes_all_of_its_logs(tmp_path: Path) -> None:
         (STATE_LOG, 0, False),
         ("telemetry", 0, False),
     ]
+
+
+def test_node_leaves_out_what_it_observes_when_recovery_asks_for_its_logs(tmp_path: Path) -> None:
+    assert answer(tmp_path, Describe(3), observed={0}) == Described(3, ())

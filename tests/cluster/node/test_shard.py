@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.cluster.node.test_wire import body
 from tests.timestone.replication.replicas import replicated
 from timestone_cluster.actions import Propose
-from timestone_cluster.frames import Fenced, Follow, Held, Reset, Started
+from timestone_cluster.frames import Committed, Fenced, Follow, Held, Reset, Started
 from timestone_cluster.node.links import Item
 from timestone_cluster.node.shard import Shard
 from timestone_cluster.node.wire import decoded
@@ -91,7 +91,7 @@ def test_replica_acknowledges_no_more_when_it_is_damaged_while_it_follows(tmp_pa
         shard.damaged(frozenset({"telemetry-0"}))
         assert "telemetry-0 has a damaged record" in shard.alarm
         around.sent.clear()
-        shard.tick({"a": 1, "b": 1, "c": 1})
+        shard.tick({"a": 1, "b": 1, "c": 1}, (), ())
         assert not [one for one in around.sent if isinstance(one, Held)]
         assert not shard.replica.may_stand
 
@@ -111,7 +111,7 @@ def test_heartbeat_repeats_all_by_one_frame_when_the_node_has_heard_it_on_its_co
         around.sent.clear()
 
         def said() -> tuple[list[Held], list[tuple[str, int, int]]]:
-            shard.tick(runs)
+            shard.tick(runs, (), ())
             found = [one for one in around.sent if isinstance(one, Held)], around.beats[:]
             around.sent.clear()
             around.beats.clear()
@@ -157,3 +157,18 @@ def test_leader_resigns_at_once_when_it_has_to_begin_again(tmp_path: Path) -> No
         assert (shard.replica.role, shard.replica.ended) == (None, 1)
 
     following(tmp_path, check, leader="b")
+
+
+def test_replica_has_caught_up_once_it_has_had_all_that_its_leader_has_committed(tmp_path: Path) -> None:
+    def check(shard: Shard, around: Noted) -> None:
+        question = around.sent[-1]
+        assert isinstance(question, Follow)
+        shard.received("a", Committed(1, "telemetry-0", 0, 0))
+        assert not shard.tick({}, (), ())  # not compared yet
+        shard.received("a", Started(1, question))
+        shard.received("a", Committed(1, "telemetry-0", 3, 0))
+        assert not shard.tick({}, (), ())
+        shard.received("a", Committed(1, "telemetry-0", 0, 0))
+        assert shard.tick({}, (), ())
+
+    following(tmp_path, check)
