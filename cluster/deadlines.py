@@ -104,9 +104,10 @@ class Deadlines:
             self._replica.resign()
 
     def _change(self, role: Leader, now_s: float, runs: Mapping[str, int]) -> bool:
-        """Propose one change of the in-sync set, if one is due: who has caught up is admitted before others leave, so
-        that the last ones can be swapped."""
+        """Propose one change, if one is due: the own run is noted again if another change came in between; who has
+        caught up is admitted before others leave, so that the last ones can be swapped."""
         before = len(self._replica.actions)
+        self._replica.renew()
         for member in sorted(role.followers.keys() - role.isr):
             run = runs.get(node_of(member))
             if (

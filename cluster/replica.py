@@ -102,8 +102,12 @@ class Replica:
     def registered(self, run: int) -> None:
         """Take the run under which this node is registered from now on. A leader has it noted, and leads on."""
         self.run = run
+        self.renew()
+
+    def renew(self) -> None:
+        """Have etcd note the run of this leader, unless it has."""
         if isinstance(self.role, Leader) and self.record is not None:
-            self._propose(self.record.renewed(run), present=(self.member, run))
+            self._propose(self.record.renewed(self.run), present=(self.member, self.run))
 
     # Other replicas.
 

@@ -133,10 +133,7 @@ class Node:
         ValueError for a front that the cluster cannot have."""
         self._cluster = await self._found_cluster()
         if not LEVELS[0] <= self._cluster.level <= LEVELS[1]:
-            spoken = f"{LEVELS[0]} to {LEVELS[1]}" if LEVELS[0] < LEVELS[1] else f"{LEVELS[0]}"
-            raise WrongCluster(
-                f"the cluster is at protocol level {self._cluster.level}: this version has {spoken}"
-            )
+            raise _wrong_level(self._cluster.level)
         if self._host is not None:
             await self._host.make_logs(self._etcd, self._keys, self._cluster)
         if self._fronts is not None:
@@ -498,4 +495,4 @@ class Node:
 
 def _wrong_level(level: int) -> WrongCluster:
     spoken = f"{LEVELS[0]} to {LEVELS[1]}" if LEVELS[0] < LEVELS[1] else f"{LEVELS[0]}"
-    return WrongCluster(f"the cluster is at level {level} of the protocol, and this version speaks {spoken}")
+    return WrongCluster(f"the cluster is at level {level} of the protocol, and this version has {spoken}")

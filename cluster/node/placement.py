@@ -205,7 +205,8 @@ class Placement:
 
     def note_spare(self, records: int, shards: int, *, is_spare: bool) -> None:
         """Say once that a node has no replica, though all shards have a record."""
-        if is_spare and not self._is_spare and records == shards:
+        is_spare = is_spare and records == shards
+        if is_spare and not self._is_spare:
             _LOGGER.info("this node holds no shard: others have all replicas")
         self._is_spare = is_spare
 

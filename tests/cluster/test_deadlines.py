@@ -96,6 +96,16 @@ def test_leader_dismisses_a_member_when_it_is_not_registered(leading: Clocked) -
     assert proposal.record.isr == {"a", "c"}
 
 
+def test_leader_has_its_new_run_noted_again_when_another_change_came_first(leading: Clocked) -> None:
+    leading.replica.registered(7)
+    assert [one.record.run for one in of_type(leading.replica.take_actions(), Propose)] == [7]
+    leading.replica.record_seen(replace(LED, adding=("d",)), 6)  # in its place
+    [proposal, *_] = leading.pass_time(TICK_S, ALL, heard="bc")
+    assert (proposal.revision, proposal.record) == (6, replace(LED, adding=("d",), run=7))
+    leading.replica.record_seen(proposal.record, 7)
+    assert leading.pass_time(AGAIN_S + TICK_S, ALL, heard="bc") == []
+
+
 def test_leader_admits_a_member_when_it_has_caught_up(leading: Clocked) -> None:
     leading.replica.record_seen(replace(LED, isr=frozenset({"a", "b"})), 6)
     [proposal, *_] = leading.pass_time(TICK_S, ALL, heard="bc")

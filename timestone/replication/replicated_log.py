@@ -233,6 +233,13 @@ class ReplicatedLog(Log):
         for _, _, submission in waiting:
             submission.resolve(self._unknown())
 
+    def close(self) -> None:
+        """See `Log`. Appends that wait for other replicas are of unknown outcome."""
+        try:
+            super().close()
+        finally:
+            self.follow()
+
     def append_replica(
         self,
         generation: int,

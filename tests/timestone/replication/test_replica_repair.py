@@ -188,5 +188,5 @@ def test_compacted_log_and_segment_that_is_being_rewritten_are_left_alone(tmp_pa
         with target.rewrites.claim(segment), pytest.raises(ValueError, match="8 is being rewritten"):
             target.repair.begin(segment, 1)
         target.configure(compact=True)
-        with pytest.raises(ValueError, match="a compacted log cannot be repaired"):
+        with pytest.raises(ValueError, match="records of a compacted log are damaged"):
             target.repair.wanted(8)

@@ -83,6 +83,15 @@ def test_waiting_append_fails_when_another_replica_leads(tmp_path: Path) -> None
         assert isinstance(waiting.error, NotLeader)
 
 
+def test_waiting_append_fails_when_the_log_is_closed(tmp_path: Path) -> None:
+    with replicated(tmp_path) as log:
+        log.lead(1)
+        waiting = submitted(log, b"a")
+        assert not waiting.resolved
+    with pytest.raises(NotLeader, match="may be in the log or not"):
+        waiting.wait(0)
+
+
 @pytest.mark.parametrize("append", ["append", "append_many"])
 def test_append_at_written_waits_for_the_other_replicas(tmp_path: Path, append: str) -> None:
     with replicated(tmp_path) as log:
