@@ -89,7 +89,7 @@ No node may run. What is in etcd of the cluster is used, and made again from the
 bucket where etcd is lost, too. DIR gets every log as far as it was uploaded;
 offsets stay as they were, and uploads continue in the same place. What was not
 uploaded yet is lost, its offsets are given again, and `cluster status` shows
-that for good; state of MQTT and Flight, and compacted logs, are not in a bucket.
+that for good. State of MQTT and Flight and compacted logs are not in a bucket.
 Then start the node of DIR, and the others with empty folders: they copy it, and
 the cluster serves once enough of them have.
 """

@@ -119,7 +119,7 @@ def test_a_cut_restore_that_was_killed_is_resumed(
     assert inspect_store(tmp_path / "new", deep=True).exit_code == 0
 
 
-def _die(*arguments: object) -> None:
+def _die(*arguments: object, **named: object) -> None:
     raise Killed
 
 
