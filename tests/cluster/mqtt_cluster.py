@@ -14,7 +14,7 @@ from mqtt_front.codec.packets import Connack, Disconnect
 from tests.cluster.etcd_server import EtcdServer, etcd_server
 from tests.cluster.node_processes import NAME, NodeProcess, held, running
 from tests.support.mqtt_clients import RawClient
-from tests.support.mqtt_lasting import LastingClient
+from tests.support.mqtt_lasting import LastingClient, LastingPublisher
 from tests.support.ports import reserved_port
 from timestone_cluster.errors import ClusterError
 from timestone_cluster.etcd.client import EtcdClient
@@ -224,6 +224,37 @@ def roaming(
         if failures:  # first: what the block waits for may not come because of them
             raise failures[0]
     assert not any(thread.is_alive() for thread in threads)
+
+
+def break_in_turn(
+    kinds: Sequence[str], seconds: float, chance: random.Random, break_one: Callable[[str], None]
+) -> dict[str, int]:
+    """Break something in each way, one after another and again until the time is over. Return how often in which."""
+    ends_s, counts = time.monotonic() + seconds, dict.fromkeys(kinds, 0)
+    while not all(counts.values()) or time.monotonic() < ends_s:
+        kind = kinds[sum(counts.values()) % len(kinds)]
+        counts[kind] += 1
+        break_one(kind)
+        time.sleep(chance.uniform(0.2, 2))
+    return counts
+
+
+def finish(publishers: Sequence[LastingPublisher]) -> None:
+    """Have publishers publish nothing new, and wait until all is acknowledged."""
+    for publisher in publishers:
+        publisher.stopping = True
+    until(lambda: all(publisher.idle for publisher in publishers))
+
+
+def last_publishers(topics: Sequence[str], chance: random.Random) -> list[LastingPublisher]:
+    """Return clients each of which publishes one message, by which its topic ends."""
+    ends = [
+        LastingPublisher(f"last-{topic}", 4, 10**9 + number, chance, (topic,))
+        for number, topic in enumerate(topics)
+    ]
+    for end in ends:
+        end.end_with(end.number)
+    return ends
 
 
 def until(is_so: Callable[[], bool], limit_s: float = LIMIT_S) -> None:

@@ -86,23 +86,28 @@ def test_log_is_left_out_when_its_value_is_not_valid() -> None:
     assert list(found) == ["telemetry"]
 
 
+async def left_by_b(etcd: EtcdClient, keys: ClusterKeys) -> ShardRecord:
+    """Register the leader of a shard in which b has no place any more, and return its record."""
+    record = ShardRecord.first(("a", "c", "d")).elected("a", 1, 2)
+    run = await etcd.put(keys.node("a"), NodeValue("a", "127.0.0.1:1").encode())
+    assert record is not None
+    assert run.found is not None
+    return replace(record, run=run.found.created, left=(("b", 1),))
+
+
 def test_replica_is_deleted_when_the_others_are_whole_and_not_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a real etcd."""
     keys = ClusterKeys("plant")
-    record = ShardRecord.first(("a", "c", "d")).elected("a", 1, 2)
-    assert record is not None
     monkeypatch.setattr(held_shards, "WHOLE_S", 0.0)
 
     async def run(etcd: EtcdClient, store: Store) -> None:
         held = HeldShards(store, CLUSTER, "b", Noted(), has_front=False)
         registry = Registry(etcd, keys, lambda: None)
-        run = await etcd.put(keys.node("a"), NodeValue("a", "127.0.0.1:1").encode())
-        assert run.found is not None
         store.log("telemetry", 0)
         store.log("telemetry", 1)
-        led = replace(record, run=run.found.created, left=(("b", 1),))
+        led = await left_by_b(etcd, keys)
         for stays in (
             replace(led, isr=frozenset("ac")),  # d has less
             replace(led, run=1),  # not led
@@ -200,15 +205,11 @@ def test_observer_may_come_back_with_its_files_and_deletes_them_when_it_observes
 ) -> None:
     """On a real etcd."""
     keys = ClusterKeys("plant")
-    record = ShardRecord.first(("a", "c", "d")).elected("a", 1, 2)
-    assert record is not None
     monkeypatch.setattr(held_shards, "WHOLE_S", 0.0)
 
     async def run(etcd: EtcdClient, store: Store) -> None:
         registry = Registry(etcd, keys, lambda: None)
-        run = await etcd.put(keys.node("a"), NodeValue("a", "127.0.0.1:1").encode())
-        assert run.found is not None
-        led = replace(record, run=run.found.created, left=(("b", 1),))
+        led = await left_by_b(etcd, keys)
         held = HeldShards(store, CLUSTER, "b", Noted(), has_front=False)
         held.observes = True
 

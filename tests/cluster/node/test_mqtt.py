@@ -21,7 +21,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 from mqtt_front.codec.packets import Connack, Connect, Disconnect, Puback, Publish, Will
 from mqtt_front.codec.properties import Properties
 from mqtt_front.reasons import Reason
-from tests.cluster.mqtt_cluster import MqttCluster, last_words, mqtt_cluster, roaming, until
+from tests.cluster.mqtt_cluster import MqttCluster, finish, last_words, mqtt_cluster, roaming, until
 from tests.support.certificates import Authority
 from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_lasting import LastingPublisher, LastingSubscriber
@@ -55,9 +55,7 @@ def test_sessions_keep_their_promises_when_leaders_are_killed_suspended_stopped_
                     faults[kind] += 1
                     _break(cluster, kind, chance)
                     time.sleep(chance.uniform(0.2, 2))
-                for publisher in publishers:
-                    publisher.stopping = True
-                until(lambda: all(publisher.idle for publisher in publishers))
+                finish(publishers)
             end = LastingPublisher("last", 4, 10**9, chance)
             end.end_with(10**9)
             with roaming([end], cluster.addresses, seed + 200):

@@ -22,7 +22,16 @@ from paho.mqtt.enums import CallbackAPIVersion
 from mqtt_front.codec.packets import Disconnect, Puback, Publish, Will
 from mqtt_front.codec.properties import Properties
 from mqtt_front.reasons import Reason
-from tests.cluster.mqtt_cluster import MqttCluster, last_words, mqtt_cluster, roaming, until
+from tests.cluster.mqtt_cluster import (
+    MqttCluster,
+    break_in_turn,
+    finish,
+    last_publishers,
+    last_words,
+    mqtt_cluster,
+    roaming,
+    until,
+)
 from tests.support.certificates import Authority
 from tests.support.mqtt_lasting import LastingPublisher, LastingSubscriber
 from tests.support.seeds import run_seed, told_on_failure
@@ -87,27 +96,14 @@ def test_sessions_keep_their_promises_when_leaders_of_any_shard_are_killed_suspe
         subscribers = [
             LastingSubscriber(f"s{level}-{qos}", level, qos, "k/#") for level in (4, 5) for qos in (1, 2)
         ]
-        faults = dict.fromkeys(FAULTS, 0)
         with roaming([*subscribers], cluster.addresses, seed):
             until(lambda: all(one.subscribed for one in subscribers))
             with roaming([*publishers], cluster.addresses, seed + 100):
-                ends_s = time.monotonic() + SECONDS
-                number = 0
-                while number < len(FAULTS) or time.monotonic() < ends_s:
-                    kind = FAULTS[number % len(FAULTS)]
-                    faults[kind] += 1
-                    number += 1
-                    break_leader(cluster, kind, chance)
-                    time.sleep(chance.uniform(0.2, 2))
-                for publisher in publishers:
-                    publisher.stopping = True
-                until(lambda: all(publisher.idle for publisher in publishers))
-            ends = [
-                LastingPublisher(f"last-{topic}", 4, 10**9 + number, chance, (topic,))
-                for number, topic in enumerate(TOPICS)
-            ]
-            for end in ends:
-                end.end_with(end.number)
+                faults = break_in_turn(
+                    FAULTS, SECONDS, chance, lambda kind: break_leader(cluster, kind, chance)
+                )
+                finish(publishers)
+            ends = last_publishers(TOPICS, chance)
             with roaming([*ends], cluster.addresses, seed + 200):
                 until(lambda: all(end.idle for end in ends))
             last = {b"1:%d" % (10**9 + number) for number in range(len(TOPICS))}

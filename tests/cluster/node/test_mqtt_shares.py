@@ -15,7 +15,7 @@ import pytest
 
 from mqtt_front.codec.packets import Puback, Publish, Request, Unsuback, Unsubscribe
 from mqtt_front.codec.properties import Properties
-from tests.cluster.mqtt_cluster import MqttCluster, mqtt_cluster, roaming, until
+from tests.cluster.mqtt_cluster import MqttCluster, break_in_turn, finish, mqtt_cluster, roaming, until
 from tests.cluster.node.test_mqtt_shards import FAULTS, LASTING, SHARDS, break_leader, named
 from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_lasting import LastingPublisher, LastingSubscriber
@@ -95,21 +95,13 @@ def test_each_record_goes_to_a_worker_when_nodes_are_killed_suspended_and_stoppe
             LastingPublisher(f"p{level}", level, level * 10_000_000, chance, TOPICS) for level in (4, 5)
         ]
         groups = [workers(QUEUE, 6), workers(SHARE, 4), [LastingSubscriber("all", 5, 1, "k/#")]]
-        faults = dict.fromkeys(FAULTS, 0)
         with roaming([one for members in groups for one in members], cluster.addresses, seed):
             until(lambda: all(one.subscribed for members in groups for one in members))
             with roaming([*publishers], cluster.addresses, seed + 100):
-                ends_s = time.monotonic() + SECONDS
-                number = 0
-                while number < len(FAULTS) or time.monotonic() < ends_s:
-                    kind = FAULTS[number % len(FAULTS)]
-                    faults[kind] += 1
-                    number += 1
-                    break_leader(cluster, kind, chance)
-                    time.sleep(chance.uniform(0.2, 2))
-                for publisher in publishers:
-                    publisher.stopping = True
-                until(lambda: all(publisher.idle for publisher in publishers))
+                faults = break_in_turn(
+                    FAULTS, SECONDS, chance, lambda kind: break_leader(cluster, kind, chance)
+                )
+                finish(publishers)
             promised = {number for one in publishers for number in one.acknowledged}
             assert promised, "the test did nothing"
             for members in groups:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.mqtt_cluster import MqttCluster, mqtt_cluster, roaming, until
+from tests.cluster.mqtt_cluster import MqttCluster, finish, last_publishers, mqtt_cluster, roaming, until
 from tests.cluster.node.test_mqtt_shards import check_sessions
 from tests.support.mqtt_lasting import LastingPublisher, LastingSubscriber
 from tests.support.seeds import run_seed, told_on_failure
@@ -76,15 +76,8 @@ def under_load(cluster: MqttCluster, seed: int, disturb: Callable[[LastingSubscr
         until(lambda: all(one.subscribed for one in subscribers))
         with roaming([*publishers], cluster.addresses, seed + 100):
             disturb(mover)
-            for publisher in publishers:
-                publisher.stopping = True
-            until(lambda: all(publisher.idle for publisher in publishers))
-        ends = [
-            LastingPublisher(f"last-{topic}", 4, 10**9 + number, chance, (topic,))
-            for number, topic in enumerate(TOPICS)
-        ]
-        for end in ends:
-            end.end_with(end.number)
+            finish(publishers)
+        ends = last_publishers(TOPICS, chance)
         last = {b"1:%d" % (10**9 + number) for number in range(len(TOPICS))}
         subscribers.append(mover)
         with roaming([*ends, mover], cluster.addresses, seed + 200):

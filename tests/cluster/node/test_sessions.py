@@ -14,7 +14,7 @@ import pytest
 
 import timestone
 from mqtt_front.codec.packets import Will
-from tests.cluster.mqtt_cluster import mqtt_cluster, roaming, until
+from tests.cluster.mqtt_cluster import finish, mqtt_cluster, roaming, until
 from tests.support.mqtt_lasting import LastingPublisher, LastingSubscriber
 from tests.support.seeds import run_seed, told_on_failure
 
@@ -65,9 +65,7 @@ def test_many_sessions_move_with_their_leader_when_it_is_killed_at_random(tmp_pa
                     until(lambda: sum(len(one.acknowledged) for one in publishers) > known)  # noqa: B023
                     outages_s.append(time.monotonic() - began_s)
                     leader.start()
-                for publisher in publishers:
-                    publisher.stopping = True
-                until(lambda: all(publisher.idle for publisher in publishers))
+                finish(publishers)
             cluster.leader(in_sync=3)
             wanted = _promised(_by_topic(cluster.nodes[0].folder))
             until(
