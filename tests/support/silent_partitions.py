@@ -10,6 +10,6 @@ class SilentPartitions:
         return None
 
     def tell(self, shard: int, data: bytes) -> None:
-        raise AssertionError("there is no connection")
+        raise AssertionError("not connected")
 
     def listen(self, answered: Callable[[int, bytes], None]) -> None: ...

@@ -180,7 +180,7 @@ class LogUploader:
 
     def _next_segments(self, end: int) -> list[Segment]:
         """Return the next segments to be uploaded, of which one manifest tells: up to where each replica has the end
-        of a segment, so that any of them may continue. None if there is no such place yet."""
+        of a segment, so that any of them may continue. Nothing while such a place is missing."""
         waiting = [one for one in self.log.rewrites.segments() if one.count and one.end_offset > end]
         if not self.log.is_replicated:
             return waiting[:1]
