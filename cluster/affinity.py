@@ -4,12 +4,9 @@ A client that arrives at another node than its leader costs a copy of its bytes 
 devices of one site use the nodes of that site, their shards are better led there. Nodes write how many clients they
 have; the balancer waits until a majority has stood for a while, so that the restart of a node moves nothing."""
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from timestone_cluster.errors import UndecodableValue
 from timestone_cluster.shard_record import ShardRecord, node_of
 
 FEWEST_CLIENTS = 10
@@ -27,29 +24,6 @@ class Arrivals:
     """Those of the shards that it leads, through whichever node they have come."""
     passed_on: Mapping[int, int] = field(default_factory=dict)
     """Those that have come in here and are served by another node."""
-
-    def encode(self) -> bytes:
-        """Return the value in etcd."""
-        fields = {"version": 1, "served": self.served, "passed_on": self.passed_on}
-        return json.dumps(fields, sort_keys=True).encode()
-
-    @classmethod
-    def decode(cls, value: bytes) -> "Arrivals":
-        """Return a value of etcd. Raises UndecodableValue."""
-        try:
-            fields: dict[str, Any] = json.loads(value)
-            if fields["version"] != 1:
-                raise ValueError(f"expected version 1, got {fields['version']!r}")
-            return cls(_counts(fields["served"]), _counts(fields["passed_on"]))
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-            raise UndecodableValue(f"invalid value in etcd: {error!r} in {value[:200]!r}") from None
-
-
-def _counts(values: Any) -> dict[int, int]:
-    found = {int(number): count for number, count in values.items()}
-    if not all(type(count) is int and count >= 0 for count in found.values()):
-        raise ValueError(f"expected counts, got {values!r}")
-    return found
 
 
 class Affinity:

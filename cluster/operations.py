@@ -208,6 +208,6 @@ async def cluster_status(etcd: Coordinator, keys: ClusterKeys) -> ClusterStatus:
 def _node_status(pairs: Mapping[str, KeyValue], keys: ClusterKeys, node: str, run: int) -> NodeStatus:
     value = NodeValue.decode(pairs[keys.node(node) if run else keys.member(node)].value)
     states = keys.draining(node) in pairs, keys.leaving(node) in pairs
-    levels, is_full = (value.lowest_level, value.highest_level), keys.full(node) in pairs
-    follows = is_full, value.observes, value.is_behind and run > 0
+    levels = value.lowest_level, value.highest_level
+    follows = value.is_full and run > 0, value.observes, value.is_behind and run > 0
     return NodeStatus(node, value.name, value.peer, run, *states, value.zone, value.weight, levels, *follows)

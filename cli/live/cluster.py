@@ -179,13 +179,12 @@ def configure_log(url: str, log: str, settings: Sequence[str], **access: Any) ->
     type=duration_ms("s"),
     help="How long most clients of a shard have to come in through a node before it leads.",
 )
-def configure(url: str, balance: bool | None, **options: Any) -> None:
+def configure(url: str, balance: bool | None, **access: Any) -> None:
     """Change how replicas and leaders are placed."""
     operations = cluster_module("operations")
-    given = {"balance": balance}
-    given |= {f"{name}_ms": options.pop(name) for name in ("replace_after", "leader_pause", "affinity")}
+    times = {f"{name}_ms": access.pop(name) for name in ("replace_after", "leader_pause", "affinity")}
+    given = {"balance": balance, **times}
     settings = {name: value for name, value in given.items() if value is not None}
-    access = options
     found = with_etcd(url, access, lambda etcd, keys: operations.configure_cluster(etcd, keys, settings))
     print_text(
         f"balance {'on' if found.balance else 'off'}, a node is replaced after "

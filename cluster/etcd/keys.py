@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from timestone.address import parse_address
 from timestone.config import LogConfig, with_settings
 from timestone.format.names import validate_log
+from timestone_cluster.affinity import Arrivals
 from timestone_cluster.division import check_template
 from timestone_cluster.errors import UndecodableValue
 
@@ -77,10 +78,6 @@ class ClusterKeys:
     def draining(self, node: str) -> str:
         """Return the key that is there while a node is to lead nothing."""
         return f"{self.prefix}draining/{node}"
-
-    def full(self, node: str) -> str:
-        """Return the key that is there while a node that runs has too little free space to lead."""
-        return f"{self.prefix}full/{node}"
 
     def log(self, name: str) -> str:
         """Return the key of a log."""
@@ -170,6 +167,8 @@ class NodeValue:
     """Whether it follows the shards in which it has no place."""
     is_behind: bool = False
     """Whether it lacks records of some shard since its start, so that it serves no clients where it leads."""
+    is_full: bool = False
+    """Whether its disk has too little free space for it to lead."""
 
     def encode(self) -> bytes:
         """Return the value in etcd."""
@@ -186,7 +185,7 @@ class NodeValue:
             )
             fronts = {str(name): _text(one) for name, one in dict(fields.get("fronts", {})).items()}
             names = _text(fields["name"]), _text(fields["peer"]), zone and _text(zone)
-            states = fields.get("observes") is True, fields.get("is_behind") is True
+            states = (fields.get(name) is True for name in ("observes", "is_behind", "is_full"))
             found = cls(*names, weight, lowest, highest, fronts, *states)
             for name, address in {"peer": found.peer, **fronts}.items():
                 parse_address(address, setting=name)
@@ -206,8 +205,8 @@ LOG_SETTINGS = (
 
 
 @functools.lru_cache(256)
-def _config(settings: tuple[tuple[str, int | str], ...]) -> LogConfig:
-    return with_settings(LogConfig(), dict(settings))
+def _config(settings: tuple[tuple[str, type, int | str], ...]) -> LogConfig:
+    return with_settings(LogConfig(), {name: one for name, _, one in settings})
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +219,8 @@ class LogValue:
     @property
     def config(self) -> LogConfig:
         """Return the settings of a new replica."""
-        return _config(tuple(sorted(self.settings.items())))
+        # With its type: True and 1 are equal, and `compact` may be one of them only.
+        return _config(tuple((name, type(one), one) for name, one in sorted(self.settings.items())))
 
     def changed(self, settings: Mapping[str, Any]) -> "LogValue":
         """Return the value with other settings. Raises ValueError or TypeError for an invalid one."""
@@ -256,6 +256,25 @@ def decode_pin(value: bytes) -> tuple[str, ...]:
     if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
         raise ValueError(f"invalid nodes: expected a list of ids, got {value[:200]!r}")
     return tuple(found)
+
+
+def encode_arrivals(arrivals: Arrivals) -> bytes:
+    """Return the value of `arrivals/<node>`."""
+    fields = {"version": 1, "served": arrivals.served, "passed_on": arrivals.passed_on}
+    return json.dumps(fields, sort_keys=True).encode()
+
+
+def decode_arrivals(value: bytes) -> Arrivals:
+    """Return the clients of a node. Raises UndecodableValue."""
+
+    def made(fields: dict[str, Any]) -> Arrivals:
+        served, passed_on = (
+            {int(number): _whole(count) for number, count in dict(fields[name]).items()}
+            for name in ("served", "passed_on")
+        )
+        return Arrivals(served, passed_on)
+
+    return _decoded(value, made)
 
 
 def check_log_name(name: str) -> str:

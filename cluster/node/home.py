@@ -79,8 +79,9 @@ class Home:
     @property
     def forwarded_count(self) -> int:
         """Return how many records of it were appended to other shards."""
-        streams = self._partitions.streams if self._partitions is not None else ()
-        return sum(one.count for one in streams)
+        return (
+            sum(one.count for one in self._partitions.streams.values()) if self._partitions is not None else 0
+        )
 
     @property
     def label(self) -> str:
@@ -181,7 +182,7 @@ class Home:
     def look(self) -> None:
         """Note that time has passed, or another node leads a shard."""
         if self._partitions is not None:
-            for stream in self._partitions.streams:
+            for stream in self._partitions.streams.values():
                 stream.look()
                 stream.tick()
 
@@ -202,8 +203,8 @@ class _HomePartitions:
         self.of_client = around.division.of_client
         self._logs = logs
         self._answered: Callable[[int, bytes], None] = lambda shard, data: None
-        self.streams = [
-            Stream(
+        self.streams = {
+            shard: Stream(
                 home,
                 generation,
                 shard,
@@ -215,10 +216,9 @@ class _HomePartitions:
             )
             for shard in range(self.count)
             if shard != home
-        ]
-        self._streams = {stream.shard: stream for stream in self.streams}
+        }
         self._forwarded: dict[str, Appendable] = {}
-        for stream in self.streams:
+        for stream in self.streams.values():
             self._forwarded |= stream.logs
 
     @classmethod
@@ -239,9 +239,9 @@ class _HomePartitions:
         known = {shard: found for shard, found in logs.items() if found is not None}
         made = cls(home, generation, front, around, known)
         owner._partitions = made
-        for stream in made.streams:
+        for stream in made.streams.values():
             stream.start()
-        while waiting := [stream.shard for stream in made.streams if not stream.opened.is_set()]:
+        while waiting := [shard for shard, stream in made.streams.items() if not stream.opened.is_set()]:
             said_s = _said(said_s, f"shard {home}: waits for the leaders of the shards {waiting}")
             await asyncio.sleep(_LOOK_S / 10)
         return made
@@ -255,21 +255,21 @@ class _HomePartitions:
         return state
 
     def connection(self, shard: int) -> object | None:
-        return self._streams[shard].connection
+        return self.streams[shard].connection
 
     def tell(self, shard: int, data: bytes) -> None:
-        self._streams[shard].tell(data)
+        self.streams[shard].tell(data)
 
     def listen(self, answered: Callable[[int, bytes], None]) -> None:
         self._answered = answered
 
     @property
     def lags(self) -> bool:
-        return any(stream.lags for stream in self.streams)
+        return any(stream.lags for stream in self.streams.values())
 
     def close(self) -> None:
         """Forward nothing any more."""
-        for stream in self.streams:
+        for stream in self.streams.values():
             stream.close()
 
 

@@ -101,7 +101,7 @@ class Node:
         self._cluster: ClusterValue | None = None
         self._held: HeldShards | None = None
         self._placement: Placement | None = None
-        self._behind: set[str] = set()  # nodes that lack records of some shard since their start
+        self._behind, self._full = set[str](), set[str]()  # nodes that lack records since their start; space
         self._links: dict[str, Link] = {}
         self._beats: dict[str, dict[int, int]] = {}
         """Shards and generations of the next heartbeat to each node that takes one for all."""
@@ -167,7 +167,7 @@ class Node:
         self._start(self._placement.run(self._cluster_now))
         self._start(self._watch_damage(held))
         self._start(self._discard(held))
-        self._start(self._watch_space(registration))
+        self._start(self._watch_space())
 
     async def _found_cluster(self) -> ClusterValue:
         ends_s = now_s() + _ETCD_S
@@ -225,7 +225,7 @@ class Node:
     async def _tick(self) -> None:
         while True:
             runs, wanted = self._registry.runs, wanted_leaders(self._registry)
-            avoided = [node for why in ("draining", "leaving", "full") for node in self._registry.below(why)]
+            avoided = {*self._registry.below("draining"), *self._registry.below("leaving"), *self._full}
             caught_up = self._cluster is not None and len(self.shards) == self._cluster.shards
             for number, shard in list(self.shards.items()):
                 caught_up &= shard.tick(runs, avoided, self._behind)
@@ -237,10 +237,9 @@ class Node:
             self._beat()
             if self._host is not None:
                 self._host.tick(self.shards)
-            if self._value.is_behind and caught_up and self._registration is not None:
+            if self._value.is_behind and caught_up:
                 _LOGGER.info("this node has the records of all shards")
-                self._value = replace(self._value, is_behind=False)
-                self._registration.change(self._value)
+                self._tell(is_behind=False)
             with suppress(TimeoutError):
                 async with asyncio.timeout(TICK_S):
                     await self._is_due.wait()
@@ -264,23 +263,25 @@ class Node:
             for shard in list(held.shards.values()):
                 shard.damaged(found)
 
-    async def _watch_space(self, registration: Registration) -> None:
+    async def _watch_space(self) -> None:
         """Tell others when the disk is about to be full, so that one with space leads; appends are refused later."""
-        told_for = 0
         while True:
             await asyncio.sleep(_SPACE_S)
-            least_bytes = self._store.config.min_free_bytes * (_ROOM if told_for else _NO_ROOM)
-            with suppress(OSError, EtcdUnavailable):
+            was_full = self._value.is_full
+            least_bytes = self._store.config.min_free_bytes * (_ROOM if was_full else _NO_ROOM)
+            with suppress(OSError):
                 free_bytes = self._store.files.free_bytes(self._store.path)
-                if free_bytes < least_bytes and told_for != registration.lease != 0:
-                    _LOGGER.warning("%d bytes are free: others lead until there are more", free_bytes)
-                    lease = registration.lease
-                    await self._etcd.put(self._keys.full(self.id), b"", lease=lease)
-                    told_for = lease
-                elif free_bytes >= least_bytes and told_for:
-                    _LOGGER.info("%d bytes are free: this node may lead again", free_bytes)
-                    await self._etcd.delete(self._keys.full(self.id))
-                    told_for = 0
+                if (free_bytes < least_bytes) != was_full:
+                    what = "this node may lead again" if was_full else "others lead until there are more"
+                    level = logging.INFO if was_full else logging.WARNING
+                    _LOGGER.log(level, "%d bytes are free: %s", free_bytes, what)
+                    self._tell(is_full=not was_full)
+
+    def _tell(self, **states: bool) -> None:
+        """Change what the registration of this node says."""
+        self._value = replace(self._value, **states)  # type: ignore[arg-type]
+        assert self._registration is not None
+        self._registration.change(self._value)
 
     async def _discard(self, held: HeldShards) -> None:
         """Delete replicas that have been moved away, or are beyond repair."""
@@ -321,6 +322,7 @@ class Node:
             if value is not None and value.highest_level >= BEATS_LEVEL
         }
         self._behind = {node for node, value in values.items() if value is not None and value.is_behind}
+        self._full = {node for node, value in values.items() if value is not None and value.is_full}
         self._held.observes = self._value.observes and cluster.level >= OBSERVERS_LEVEL
         logs = registry.below("logs")
         if not logs:
@@ -494,5 +496,5 @@ class Node:
 
 
 def _wrong_level(level: int) -> WrongCluster:
-    spoken = f"{LEVELS[0]} to {LEVELS[1]}" if LEVELS[0] < LEVELS[1] else f"{LEVELS[0]}"
+    spoken = " to ".join(map(str, LEVELS))
     return WrongCluster(f"the cluster is at level {level} of the protocol, and this version has {spoken}")

@@ -20,7 +20,14 @@ from timestone_cluster.balancer import (
 )
 from timestone_cluster.errors import EtcdUnavailable, UndecodableShardRecord, UndecodableValue
 from timestone_cluster.etcd.client import Coordinator
-from timestone_cluster.etcd.keys import ClusterKeys, ClusterValue, NodeValue, decode_pin
+from timestone_cluster.etcd.keys import (
+    ClusterKeys,
+    ClusterValue,
+    NodeValue,
+    decode_arrivals,
+    decode_pin,
+    encode_arrivals,
+)
 from timestone_cluster.etcd.registry import Registry
 from timestone_cluster.node.shard import now_s
 from timestone_cluster.shard_record import ShardRecord
@@ -121,8 +128,7 @@ class Placement:
     def _members(self, holding: set[str]) -> dict[str, Member]:
         """Return the nodes that are registered, were so, or hold something."""
         registered, past = self._registry.below("nodes"), self._registry.below("members")
-        leaving = self._registry.below("leaving")
-        draining = self._registry.below("draining") | self._registry.below("full")
+        leaving, draining = self._registry.below("leaving"), self._registry.below("draining")
         now, found = now_s(), {}
         for node in {*registered, *past, *holding}:
             pair = registered.get(node, past.get(node))
@@ -133,7 +139,7 @@ class Placement:
                 value = NodeValue(node, "")
             run = registered[node].created if node in registered else 0
             seen_s = self._seen_s[node] = now if run else self._seen_s.get(node, now)
-            states = node in leaving, node in draining, value.is_behind
+            states = node in leaving, node in draining or value.is_full, value.is_behind
             found[node] = Member(value.zone, value.weight, run, now - seen_s, *states)
         return found
 
@@ -141,10 +147,9 @@ class Placement:
 
     async def _tell_arrivals(self) -> bool:
         """Write how many clients this node has, if it is time; return whether it was."""
-        lease, value = self._lease(), self._arrivals().encode()
-        if not lease or now_s() < self._told_s + _ARRIVALS_S:
+        if not (lease := self._lease()) or now_s() < self._told_s + _ARRIVALS_S:
             return False
-        self._told_s = now_s()
+        self._told_s, value = now_s(), encode_arrivals(self._arrivals())
         if self._told != (lease, value):
             await self._etcd.put(self._keys.arrivals(self._node), value, lease=lease)
             self._told = lease, value
@@ -155,7 +160,7 @@ class Placement:
         arrivals = {}
         for node, pair in self._registry.below("arrivals").items():
             try:
-                arrivals[node] = Arrivals.decode(pair.value)
+                arrivals[node] = decode_arrivals(pair.value)
             except UndecodableValue as error:
                 _LOGGER.error("clients of node %s: %s", node, error)
         led = {number: one for number, one in situation.shards.items() if is_led(situation, one)}

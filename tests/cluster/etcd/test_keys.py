@@ -1,12 +1,22 @@
 """Keys and values in etcd."""
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 
 from timestone.errors import InvalidName
+from timestone_cluster.affinity import Arrivals
 from timestone_cluster.errors import UndecodableValue
-from timestone_cluster.etcd.keys import ClusterKeys, ClusterValue, LogValue, NodeValue, check_log_name
+from timestone_cluster.etcd.keys import (
+    ClusterKeys,
+    ClusterValue,
+    LogValue,
+    NodeValue,
+    check_log_name,
+    decode_arrivals,
+    encode_arrivals,
+)
 
 
 def test_values_are_the_same_when_they_were_encoded_and_decoded() -> None:
@@ -44,6 +54,7 @@ def test_settings_of_a_log_are_those_that_replicas_can_have() -> None:
     assert LogValue.decode(value.encode()) == value
     assert (value.config.retention_ms, value.config.segment_bytes) == (5, 1 << 20)
     assert LogValue.decode(b'{"version": 1}') == LogValue()
+    assert LogValue().changed({"compact": True}).config.compact  # which is no reason to take 1 for it below
     table = value.changed({"compact": True, "compression": "zstd"})
     assert LogValue.decode(table.encode()).config == table.config
     for settings in ({"record_bytes": 1}, {"retention_ms": -1}, {"segment_bytes": "x"}):
@@ -60,3 +71,12 @@ def test_keys_of_a_cluster_have_its_prefix() -> None:
     assert all(key.startswith(keys.prefix) for key in (keys.cluster, keys.node("a"), keys.log("b")))
     with pytest.raises(InvalidName):
         check_log_name("a/../b")
+
+
+def test_counts_are_the_same_after_etcd_and_anything_else_is_refused() -> None:
+    found = Arrivals({0: 3, 12: 1}, Counter({7: 2}))
+    assert decode_arrivals(encode_arrivals(found)) == found
+    for value in (b"", b"[]", b'{"version": 2}', b'{"version": 1, "served": {"x": 1}, "passed_on": {}}',
+                  b'{"version": 1, "served": {"1": -1}, "passed_on": {}}'):  # fmt: skip
+        with pytest.raises(UndecodableValue, match="invalid value in etcd"):
+            decode_arrivals(value)
