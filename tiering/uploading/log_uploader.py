@@ -6,7 +6,7 @@ that no manifest names, and the next one begins from what the newest manifest sa
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -19,7 +19,6 @@ from timestone.format.topics import TopicDictionary
 from timestone.index import Trailer
 from timestone.reading.remote_history import RemoteHistory
 from timestone.reading.segment_list import SegmentList
-from timestone.replication.replicated_segments import GENERATION_SHIFT
 from timestone.segment import Segment
 from timestone.upkeep.segment_rewrites import Rewrites
 
@@ -30,9 +29,11 @@ from ..objects.layout import LogPlace, Version
 from ..objects.manifest import Manifest, StoredSegment
 from ..objects.manifests import LogObjects
 from .ownership import Owner
+from .segment_tail import SegmentTail
 from .upload import (
     Pace,
     SegmentFiles,
+    SegmentSource,
     check_stored,
     topics_needed,
     upload_dictionary,
@@ -166,39 +167,20 @@ class LogUploader:
         if before.start < self.expired_to and before.segment_count:
             self.commit(self.following(before.starting_at(self.expired_to)))
             return 0.0
-        segments = self._next_segments(before.end)
-        if not segments:
+        segment = next(
+            (one for one in self.log.rewrites.segments() if one.end_offset > before.end and one.count), None
+        )
+        if segment is None:
             return None
-        if segments[0].base_offset < before.end and before.segment_count:
+        is_tail = segment.base_offset < before.end and before.segment_count > 0
+        if is_tail and not self.log.is_replicated:
             raise HistoryDiverged(
                 f"{self.log.folder}: the bucket ends at offset {before.end}, in the middle of a segment of the log"
             )
-        if (wait_s := self._wait_for_compression(segments[-1])) > 0:
+        if not is_tail and (wait_s := self._wait_for_compression(segment)) > 0:
             return wait_s
-        self._upload(before, segments)
+        self._upload(before, segment, is_tail=is_tail)
         return 0.0
-
-    def _next_segments(self, end: int) -> list[Segment]:
-        """Return the next segments to be uploaded, of which one manifest tells: up to where each replica has the end
-        of a segment, so that any of them may continue. Nothing while such a place is missing."""
-        waiting = [one for one in self.log.rewrites.segments() if one.count and one.end_offset > end]
-        if not self.log.is_replicated:
-            return waiting[:1]
-        ends = (number for number, one in enumerate(waiting, 1) if self._ends_everywhere(one))
-        return waiting[: next(ends, 0)]
-
-    def _ends_everywhere(self, segment: Segment) -> bool:
-        """Return whether each replica has the end of a segment of this one: where a generation begins, and where this
-        replica has begun a segment while it leads. Others it may have by itself: a replica begins a segment after a
-        restart, a cut or a failed flush."""
-        others = self.log.segment_list.segments
-        following = next((one for one in others if one.base_offset >= segment.end_offset), None)
-        if following is None or following.epoch is None or segment.epoch is None:
-            return False
-        generation = following.epoch >> GENERATION_SHIFT
-        if generation != segment.epoch >> GENERATION_SHIFT:
-            return True
-        return generation == self._generation and following.epoch == segment.epoch
 
     def _is_owner(self) -> bool:
         if self._owner.generation != self._generation:
@@ -284,28 +266,28 @@ class LogUploader:
         number = before.version.number + 1 if before.version.generation == generation else 0
         return replace(before, version=Version(generation, number), written_us=self._now_us())
 
-    def _upload(self, before: Manifest, segments: Sequence[Segment]) -> None:
+    def _upload(self, before: Manifest, segment: Segment, *, is_tail: bool) -> None:
+        """Upload a segment, or what the bucket lacks of it, and commit the manifest that names it as well."""
         generation = self._generation
         assert generation is not None
-        for segment in segments:
-            before = self._with_segment(before, segment, generation)
-        self.commit(self.following(self.objects.shortened(before, generation)))
-
-    def _with_segment(self, before: Manifest, segment: Segment, generation: int) -> Manifest:
-        """Upload a segment, and return the manifest that names it as well."""
-        with closing(SegmentFiles(self._files, segment)) as source:
+        source: SegmentSource = (
+            SegmentTail(self._files, self.log.folder, segment, before.end)
+            if is_tail
+            else SegmentFiles(self._files, segment)
+        )
+        with closing(source):
             stored = upload_segment(self.objects, generation, source, self._pace)
         check_stored(self.objects, stored.segment)
         check_stored(self.objects, stored.index)
-        following = self._with_topics(self._with_dictionary(before, segment), segment)
-        return replace(
-            following,
+        manifest = replace(
+            self._with_topics(self._with_dictionary(before, stored.trailer), segment),
             start=before.start if before.segment_count else segment.base_offset,
             end=stored.end,
             segments=(*before.segments, stored),
             settings=asdict(self.log.config),
             missing=self._missing(before, stored.end),
         )
+        self.commit(self.following(self.objects.shortened(manifest, generation)))
 
     def _with_topics(self, manifest: Manifest, segment: Segment) -> Manifest:
         end = topics_needed(segment)
@@ -318,8 +300,8 @@ class LogUploader:
         added = upload_topics(self.objects, generation, self.log.topics, kept[-1].end if kept else 0, end)
         return replace(manifest, topics=(*kept, added))
 
-    def _with_dictionary(self, manifest: Manifest, segment: Segment) -> Manifest:
-        number = segment.trailer.frames.dictionary if segment.trailer and segment.trailer.frames else 0
+    def _with_dictionary(self, manifest: Manifest, trailer: Trailer) -> Manifest:
+        number = trailer.frames.dictionary if trailer.frames else 0
         if not number or any(one.number == number for one in manifest.dictionaries):
             return manifest
         generation = self._generation

@@ -5,6 +5,7 @@ count, is up to `log_uploader`."""
 
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Protocol
 
 from timestone.disk.files import Files
 from timestone.format import names
@@ -25,6 +26,18 @@ Pace = Callable[[int], None]
 
 class SegmentChanged(TieringError):
     """The files of a segment were rewritten or deleted since it was chosen: choose again."""
+
+
+class SegmentSource(Protocol):
+    """What is uploaded as one segment."""
+
+    @property
+    def trailer(self) -> Trailer: ...
+    @property
+    def epoch(self) -> int | None: ...
+    def segment(self) -> Iterator[bytes]: ...
+    def index(self) -> Iterator[bytes]: ...
+    def close(self) -> None: ...
 
 
 class SegmentFiles:
@@ -62,13 +75,7 @@ class SegmentFiles:
         return self._pieces(self._index_fd, self.trailer.file_bytes)
 
     def _pieces(self, fd: int, size_bytes: int) -> Iterator[bytes]:
-        position = 0
-        while position < size_bytes:
-            piece = self._files.read_all(fd, min(PIECE_BYTES, size_bytes - position), position)
-            if not piece:
-                raise SegmentChanged(f"a file of the segment of offset {self.trailer.base_offset} ends early")
-            position += len(piece)
-            yield piece
+        return file_pieces(self._files, fd, size_bytes, self.trailer.base_offset)
 
     def _found_trailer(self, path: Path) -> Trailer | None:
         start = self.trailer.file_bytes - TRAILER_BYTES
@@ -78,7 +85,18 @@ class SegmentFiles:
             return None
 
 
-def upload_segment(objects: LogObjects, generation: int, source: SegmentFiles, pace: Pace) -> StoredSegment:
+def file_pieces(files: Files, fd: int, size_bytes: int, base: int) -> Iterator[bytes]:
+    """Yield the first bytes of a file of the segment of an offset. Raises SegmentChanged for a shorter one, OSError."""
+    position = 0
+    while position < size_bytes:
+        piece = files.read_all(fd, min(PIECE_BYTES, size_bytes - position), position)
+        if not piece:
+            raise SegmentChanged(f"a file of the segment of offset {base} ends early")
+        position += len(piece)
+        yield piece
+
+
+def upload_segment(objects: LogObjects, generation: int, source: SegmentSource, pace: Pace) -> StoredSegment:
     """Upload the files of a segment, the index last. Raises SegmentChanged, BucketError, OSError, and what `pace`
     does."""
     trailer = source.trailer

@@ -253,8 +253,8 @@ class ReplicatedLog(Log):
     ) -> None:
         """Write records of the leader behind the last one, without a flush. entries, data, begins_segment: as
         `read_stored` returns them there. names: of the topics that they are the first to use, numbered from
-        `names_first` on. A segment begins here where one does there, so what the leader has uploaded to a bucket ends
-        between two segments of each replica.
+        `names_first` on. A segment begins here where one does there, so what the leader has uploaded to a bucket mostly
+        ends between two segments of each replica.
 
         Raises ValueError, InvalidName for what no leader sends; StorageFull, LogFailed, StoreClosed, OSError."""
         if first != self.extent[0] or names_first != self.names_count:
