@@ -9,6 +9,7 @@ from tests.cluster.machine_cluster import LOGS, MachineCluster
 from tests.cluster.mix_clients import Clients
 from tests.cluster.nemeses import Nemesis
 from tests.cluster.node_processes import HeldRecord, held
+from timestone.config import StoreConfig
 from timestone_tiering.view import view_bucket
 
 HEAL_S = 90.0
@@ -137,6 +138,10 @@ def check_appends(log: list[HeldRecord], clients: Clients) -> None:
     assert shown == payloads[: len(shown)], "readers were shown something else"
 
 
+_OPEN_FILES_MOST = 2 * StoreConfig().open_segment_count + 128
+"""Two files for each segment that the cache keeps open; the rest is for what is written, links and clients."""
+
+
 class Figures:
     """Memory and open files of nodes, a sample a minute."""
 
@@ -159,15 +164,18 @@ class Figures:
         print(f"memory MiB/open files: {shown}", flush=True)
 
     def check(self) -> None:
-        """Require that the last quarter is like the second one, where there are enough samples."""
+        """Require that nodes take no more memory in the last quarter than in the second one, where there are enough
+        samples, and no more files than connections and logs need beside the cache of open segments."""
         for name, found in self._found.items():
+            most = max(files for _, files in found)
+            print(f"{name}: at most {most} open files", flush=True)
+            assert most <= _OPEN_FILES_MOST, f"{name}: {most} open files"
             quarter = len(found) // 4
             if quarter < 5:
                 continue
-            for what, place, room in (("MiB", 0, 24), ("open files", 1, 24)):
-                second, last = (
-                    statistics.median(one[place] for one in part)
-                    for part in (found[quarter : 2 * quarter], found[-quarter:])
-                )
-                print(f"{name}: median {second} {what} in the second quarter, {last} in the last", flush=True)
-                assert last <= 1.25 * second + room, f"{name} grows: {what} {found}"
+            second, last = (
+                statistics.median(mib for mib, _ in part)
+                for part in (found[quarter : 2 * quarter], found[-quarter:])
+            )
+            print(f"{name}: median {second} MiB in the second quarter, {last} in the last", flush=True)
+            assert last <= 1.25 * second + 24, f"{name} grows: {found}"
