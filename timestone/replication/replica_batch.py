@@ -7,6 +7,7 @@ import numpy as np
 from timestone.kernel import loops
 from timestone.kernel.entries import ENTRY, ENTRY_BYTES, NO_TOPIC, Entries
 from timestone.kernel.entry_checksum import EntrySeal
+from timestone.reading.stored_bytes import StoredBytes
 from timestone.record import FLAG_REMOVED
 from timestone.writing.write_batch import WriteBatch
 
@@ -29,27 +30,25 @@ class ReplicaBatch(WriteBatch):
                 f"invalid entries: expected a multiple of {ENTRY_BYTES} bytes, got {len(entries)}"
             )
         source = np.frombuffer(entries, dtype=ENTRY).copy()
-        lengths = source["length"].astype(np.int64)
-        source["position"] = (np.cumsum(lengths) - lengths).astype(np.uint32)
-        times = source["timestamp_us"]
-        topics = source["topic"]
-        if int(lengths.sum()) != len(data) or loops.proven_count(source, data, 0) != len(source):
+        lengths, times, topics = source["length"], source["timestamp_us"], source["topic"]
+        ends = np.cumsum(lengths, dtype=np.int64)
+        source["position"] = ends - lengths
+        if ends[-1] != len(data) or loops.proven_count(source, data, 0) != len(source):
             raise ValueError("invalid records: their bytes do not match their checksums")
-        if times[0] <= 0 or (np.diff(times) < 0).any():
+        if times[0] <= 0 or (times[1:] < times[:-1]).any():
             raise ValueError("invalid records: expected times that never decrease")
         if ((topics >= topic_count) & (topics != NO_TOPIC)).any():
             raise ValueError(f"invalid records: expected topic ids below {topic_count}")
+        if (source["header_length"] > lengths).any():
+            raise ValueError("invalid records: a header block is longer than its record")
         removed = (source["flags"] & FLAG_REMOVED) != 0
-        if (removed & ((lengths > 0) | (topics != NO_TOPIC))).any():
+        has_removed = bool(removed.any())
+        if has_removed and (removed & ((lengths > 0) | (topics != NO_TOPIC))).any():
             raise ValueError("invalid records: a removed one has bytes or a topic")
-        batch = cls.from_columns(
-            data,
-            np.ascontiguousarray(source["length"]).tobytes(),
-            np.ascontiguousarray(topics),
-            flags=np.ascontiguousarray(source["flags"] & ~np.uint16(FLAG_REMOVED)),
-            header_lengths=np.ascontiguousarray(source["header_length"]),
-        )
-        batch.source, batch.has_removed = source, bool(removed.any())
+        batch = cls.__new__(cls)
+        batch.source, batch.has_removed = source, has_removed
+        batch.count, batch.size_bytes = len(source), len(data)
+        batch.stored, batch.topic_ids = StoredBytes((data,), len(data)), topics
         return batch
 
     def entries(self, seal: EntrySeal, *, ordinal: int, position: int, timestamp_us: int) -> bytes:
