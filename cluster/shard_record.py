@@ -9,6 +9,7 @@ it smaller than `min_isr`, so a member of it that is alive may always lead (KIP-
 otherwise: a last replica that alone is in sync, and then loses its disk).
 """
 
+import functools
 import json
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -207,6 +208,7 @@ class ShardRecord:
         return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
 
     @classmethod
+    @functools.lru_cache(2048)
     def decode(cls, value: bytes) -> Self:
         """Return the record of such a value. Raises UndecodableShardRecord for anything that `encode` cannot have
         made."""

@@ -58,7 +58,7 @@ Examples:
   timestone bench mqtt fan-in --against mosquitto=127.0.0.1:1884
 """
 
-_EXTRAS = {"pyspark": "spark", "pyarrow": "spark", "obstore": "s3", "grpc": "flight", "httpx": "cluster"}
+_EXTRAS = {"pyspark": "spark", "pyarrow": "spark", "obstore": "s3", "grpc": "flight", "msgspec": "cluster"}
 """The extra that installs a package which a benchmark needs."""
 
 

@@ -233,8 +233,7 @@ def _node(store: Store, settings: ClusterSettings, fronts: Sequence[Front]) -> A
         fronts_module = importlib.import_module("timestone_cluster.fronts.node_fronts")
         address_module = importlib.import_module("timestone_cluster.etcd.address")
     except ModuleNotFoundError as error:
-        raise MissingExtra("a cluster", error.name or "httpx", "cluster") from None
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs each request
+        raise MissingExtra("a cluster", error.name or "msgspec", "cluster") from None
     log = logging.getLogger("timestone.serve")
 
     def failed(error: Exception) -> None:

@@ -80,4 +80,4 @@ def cluster_module(name: str) -> Any:
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("timestone"):
             raise
-        raise MissingExtra("a cluster", error.name or "httpx", "cluster") from None
+        raise MissingExtra("a cluster", error.name or "msgspec", "cluster") from None

@@ -53,7 +53,7 @@ class ClusterAddress(NamedTuple):
         """Return a client, with TLS if there are certificates. Raises OSError, SSLError."""
         scheme = "http" if certificates is None else "https"
         urls = [f"{scheme}://{shown_address(*one)}" for one in self.endpoints]
-        verify = True if certificates is None else certificates.client_context()
+        verify = None if certificates is None else certificates.client_context()
         return EtcdClient(urls, verify=verify, login=login)
 
 

@@ -1,26 +1,29 @@
 """Client of etcd over its JSON gateway: linearizable reads, one kind of transaction, leases, watches, logins.
 
-httpx is the transport; what etcd means is here, and `answers` has what it may answer. An endpoint that does not answer
+What etcd means is here; `http` is the transport, and `answers` has what it may answer. An endpoint that does not answer
 is followed by the next one. A call that was sent and not answered raises EtcdUnavailable: a transaction may have taken
 place then (docs/decisions/0090-client-of-etcd.md)."""
 
 import asyncio
-import base64
+import ssl
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
-import httpx
+import msgspec
 
 from timestone_cluster.errors import EtcdUnavailable, WatchEnded
 from timestone_cluster.etcd import answers
 from timestone_cluster.etcd.answers import decoded
+from timestone_cluster.etcd.http import Answer, HttpConnections, NotConnected
 
 CALL_S = 2.0
 """Time for a call. Shorter than a lease, so that one endpoint that hangs does not cost it."""
 _WATCH_SILENCE_S = 30.0
 _ANSWER_BYTES = 16 << 20
+_OK = 200
 _OTHER_LOGIN = ("invalid auth token", "revision of auth store is old")
 """What etcd says of a token that has ended, and of one from before a change of users: nothing was done."""
+_FAILED = (OSError, EOFError, ValueError)
 T = TypeVar("T")
 
 
@@ -112,14 +115,13 @@ class Coordinator(Protocol):
 class EtcdClient:
     """etcd at some endpoints. For one event loop."""
 
-    def __init__(self, endpoints: Sequence[str], *, verify: Any = True, login: Login | None = None) -> None:
-        """endpoints: URLs, as in http://127.0.0.1:2379. verify: an ssl.SSLContext for https. login: where etcd has
-        users."""
+    def __init__(
+        self, endpoints: Sequence[str], *, verify: ssl.SSLContext | None = None, login: Login | None = None
+    ) -> None:
+        """endpoints: URLs, as in http://127.0.0.1:2379. verify: for https. login: where etcd has users."""
         self._endpoints = list(endpoints)
         self._login, self._token = login, ""
-        timeout = httpx.Timeout(CALL_S, connect=CALL_S / 2)
-        # Without the proxy of the environment: etcd is never behind one.
-        self._http = httpx.AsyncClient(timeout=timeout, verify=verify, trust_env=False)
+        self._http = HttpConnections(verify, _ANSWER_BYTES)
 
     async def __aenter__(self) -> Self:
         return self
@@ -129,7 +131,7 @@ class EtcdClient:
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._http.aclose()
+        self._http.close()
 
     async def read(self, prefix: str) -> Picture:
         """See `Coordinator`."""
@@ -155,10 +157,10 @@ class EtcdClient:
         for other, result in ((present, "EQUAL"), (absent, "NOT_EQUAL")):
             if other is not None:
                 compare.append(_comparison(other[0], "CREATE", "create_revision", other[1], result))
-        get = {"request_range": {"key": _base64(key.encode())}}
-        wanted = [{"key": _base64(key.encode()), "value": _base64(value), "lease": str(lease)}]
+        get = {"request_range": {"key": key.encode()}}
+        wanted = [{"key": key.encode(), "value": value, "lease": str(lease)}]
         if also is not None:
-            wanted.append({"key": _base64(also.encode()), "value": ""})
+            wanted.append({"key": also.encode(), "value": ""})
         success = [*({"request_put": one} for one in wanted), get]
         body = {"compare": compare, "success": success, "failure": [get]}
         answer = await self._call("kv/txn", body, answers.Transaction)
@@ -167,7 +169,7 @@ class EtcdClient:
 
     async def delete(self, key: str) -> None:
         """See `Coordinator`."""
-        await self._call("kv/deleterange", {"key": _base64(key.encode())}, answers.Anything)
+        await self._call("kv/deleterange", {"key": key.encode()}, answers.Anything)
 
     async def grant(self, ttl_s: int) -> int:
         """See `Coordinator`."""
@@ -185,22 +187,24 @@ class EtcdClient:
     async def watch(self, prefix: str, revision: int) -> AsyncIterator[Sequence[Change]]:
         """See `Coordinator`."""
         wanted = {**_range_of(prefix), "start_revision": str(revision), "progress_notify": True}
-        url = f"{self._endpoints[0]}/v3/watch"
-        timeout = httpx.Timeout(CALL_S, read=_WATCH_SILENCE_S)
+        server, body = self._endpoints[0], msgspec.json.encode({"create_request": wanted})
         try:
-            async with self._http.stream(
-                "POST", url, json={"create_request": wanted}, timeout=timeout, headers=self._headers()
-            ) as response:
-                if response.status_code != httpx.codes.OK:
-                    raise EtcdUnavailable(f"{url}: status {response.status_code}")
-                async for line in _lines(response):
+            async with self._http.post(server, "/v3/watch", body, self._token) as answer:
+                if answer.status != _OK:
+                    raise EtcdUnavailable(f"{server}/v3/watch: status {answer.status}")
+                lines = _lines(answer)
+                while True:
+                    async with asyncio.timeout(_WATCH_SILENCE_S):
+                        line = await anext(lines, b"")
+                    if not line:
+                        break
                     result = decoded(line, answers.Watched).result
                     if result.canceled or result.compact_revision:
                         raise WatchEnded(f"etcd ended the watch of {prefix}: {line[:200]!r}")
                     yield [_change(one) for one in result.events]
-        except httpx.HTTPError as error:
+        except _FAILED as error:
             self._next_endpoint()
-            raise EtcdUnavailable(f"{url}: {error!r}") from error
+            raise EtcdUnavailable(f"{server}/v3/watch: {error!r}") from error
         raise WatchEnded(f"etcd ended the watch of {prefix}")
 
     async def _call(self, path: str, body: Mapping[str, Any], answer: type[T]) -> T:
@@ -224,28 +228,27 @@ class EtcdClient:
         body = {"name": login.user, "password": login.password}
         self._token = decoded(await self._posted("auth/authenticate", body), answers.Token).token
 
-    def _headers(self) -> dict[str, str]:
-        return {"Authorization": self._token} if self._token else {}
-
     async def _posted(self, path: str, body: Mapping[str, Any]) -> bytes:
-        reason = ""
+        reason, encoded = "", msgspec.json.encode(body)  # bytes in base64, as etcd takes them
         for _ in self._endpoints:
-            url = f"{self._endpoints[0]}/v3/{path}"
+            server, door = self._endpoints[0], f"/v3/{path}"
+            url = server + door
             try:
-                async with asyncio.timeout(CALL_S):
-                    async with self._http.stream("POST", url, json=body, headers=self._headers()) as response:
-                        found = await _body(response)
-            except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-                # Nothing was sent, so another endpoint may be asked.
+                async with (
+                    asyncio.timeout(CALL_S),
+                    self._http.post(server, door, encoded, self._token) as answer,
+                ):
+                    found = await _body(answer)
+            except NotConnected as error:
                 self._next_endpoint()
-                reason = f"{url}: {error!r}"
+                reason = f"{error}"
                 continue
-            except (httpx.HTTPError, TimeoutError) as error:
+            except _FAILED as error:
                 self._next_endpoint()
                 raise EtcdUnavailable(f"{url}: {error!r}") from error
-            if response.status_code != httpx.codes.OK:
+            if answer.status != _OK:
                 self._next_endpoint()
-                raise EtcdUnavailable(f"{url}: status {response.status_code}: {self._shown(found)}")
+                raise EtcdUnavailable(f"{url}: status {answer.status}: {self._shown(found)}")
             return found
         raise EtcdUnavailable(reason or "no endpoint is given")
 
@@ -258,20 +261,20 @@ class EtcdClient:
         self._endpoints.append(self._endpoints.pop(0))
 
 
-async def _body(response: httpx.Response) -> bytes:
+async def _body(answer: Answer) -> bytes:
     """Return a body of bounded length."""
     found = bytearray()
-    async for piece in response.aiter_bytes():
+    async for piece in answer.pieces():
         found += piece
         if len(found) > _ANSWER_BYTES:
             raise EtcdUnavailable(f"an answer has more than {_ANSWER_BYTES} bytes")
     return bytes(found)
 
 
-async def _lines(response: httpx.Response) -> AsyncIterator[bytes]:
+async def _lines(answer: Answer) -> AsyncIterator[bytes]:
     """Yield lines of bounded length."""
     rest = b""
-    async for piece in response.aiter_bytes():
+    async for piece in answer.pieces():
         *whole, rest = (rest + piece).split(b"\n")
         if len(rest) > _ANSWER_BYTES:
             raise EtcdUnavailable(f"a line of a watch has more than {_ANSWER_BYTES} bytes")
@@ -279,13 +282,13 @@ async def _lines(response: httpx.Response) -> AsyncIterator[bytes]:
             yield line
 
 
-def _range_of(prefix: str) -> dict[str, str]:
+def _range_of(prefix: str) -> dict[str, bytes]:
     key = prefix.encode()
-    return {"key": _base64(key), "range_end": _base64(key[:-1] + bytes([key[-1] + 1]))}
+    return {"key": key, "range_end": key[:-1] + bytes([key[-1] + 1])}
 
 
 def _comparison(key: str, target: str, field: str, value: int, result: str) -> dict[str, Any]:
-    return {"key": _base64(key.encode()), "target": target, field: str(value), "result": result}
+    return {"key": key.encode(), "target": target, field: str(value), "result": result}
 
 
 def _pair(one: answers.Pair) -> KeyValue:
@@ -299,7 +302,3 @@ def _change(event: answers.Event) -> Change:
 
 def _key(one: answers.Pair) -> str:
     return one.key.decode(errors="replace")  # of a stranger
-
-
-def _base64(value: bytes) -> str:
-    return base64.b64encode(value).decode()

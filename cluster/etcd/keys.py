@@ -125,6 +125,7 @@ class ClusterValue:
         return json.dumps({"version": 1, **asdict(self)}, sort_keys=True).encode()
 
     @classmethod
+    @functools.lru_cache(256)
     def decode(cls, value: bytes) -> "ClusterValue":
         """Return a value of etcd. Raises UndecodableValue."""
 
@@ -175,6 +176,7 @@ class NodeValue:
         return json.dumps({"version": 1, **asdict(self)}, sort_keys=True).encode()
 
     @classmethod
+    @functools.lru_cache(256)
     def decode(cls, value: bytes) -> "NodeValue":
         """Return a value of etcd. Raises UndecodableValue."""
 
@@ -236,6 +238,7 @@ class LogValue:
         return json.dumps({"version": 1, **self.settings}, sort_keys=True).encode()
 
     @classmethod
+    @functools.lru_cache(256)
     def decode(cls, value: bytes) -> "LogValue":
         """Return a value of etcd. Raises UndecodableValue."""
 

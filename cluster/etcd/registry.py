@@ -43,12 +43,16 @@ class Registry:
         self.revision = 0
         self.is_read = False
         """Whether the keys were read whole: before that, some may be missing here."""
+        self._folders: dict[str, dict[str, KeyValue]] = {}
+        """What `below` has found since the last change."""
         self._changed = changed
         self._wake = asyncio.Event()
 
-    def below(self, folder: str) -> dict[str, KeyValue]:
+    def below(self, folder: str) -> Mapping[str, KeyValue]:
         """Return the keys of a folder by the rest of their name."""
-        return below(self.pairs, f"{self.keys.prefix}{folder}/")
+        if folder not in self._folders:
+            self._folders[folder] = below(self.pairs, f"{self.keys.prefix}{folder}/")
+        return self._folders[folder]
 
     @property
     def runs(self) -> dict[str, int]:
@@ -78,6 +82,7 @@ class Registry:
     def _take(self, picture: Picture) -> None:
         if picture.revision >= self.revision:
             self.pairs, self.revision, self.is_read = dict(picture.pairs), picture.revision, True
+            self._folders.clear()
             self._changed()
 
     def note(self, outcome: Outcome) -> None:
@@ -117,6 +122,7 @@ class Registry:
         if known is not None and known.revision >= change.revision:
             return  # a picture that was read in between is newer
         self.revision = max(self.revision, change.revision)
+        self._folders.clear()
         if change.found is None:
             self.pairs.pop(change.key, None)
         else:
