@@ -327,7 +327,8 @@ class Shard:
         except (TimestoneError, ValueError, OSError, TimeoutError) as error:
             self._repair_s = now_s() + _REOPEN_S
             self.is_beyond_repair |= isinstance(error, BeyondRepair)
-            self._alarmed(f"{name} has a damaged record, and is not repaired yet: {error}")
+            reason = f"{error}" or "the leader does not answer"
+            self._alarmed(f"{name} has a damaged record, and is not repaired yet: {reason}")
         else:
             self._replica.logs[name].runs = tuple(Run(*run) for run in runs)
             self._damaged -= {name}

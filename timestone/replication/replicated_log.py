@@ -76,6 +76,7 @@ class ReplicatedLog(Log):
         written, committed = self._end_offset, self._segments.committed()
         self._end_offset = self._opened_offset = max(self._start_offset, min(committed, written))
         names = max(self.names_used.deleted, *map(self.names_used.of, self.segment_list.segments), 0)
+        self.topics.take_up_to(names)  # of damaged records, too, which recovery has not counted
         self.extent = (written, names)
         """Offset after the last written record, and the number of topic names that records use: one more than the
         highest id. Replaced as a whole."""

@@ -179,6 +179,21 @@ def test_names_that_contradict_the_own_ones_are_refused(tmp_path: Path) -> None:
         assert [one.topic for one in log_of(two)][7:9] == ["t0", "t1"]
 
 
+def test_names_that_only_a_damaged_record_uses_are_restored_when_the_dictionary_is_lost(
+    tmp_path: Path,
+) -> None:
+    with pair(tmp_path):
+        pass
+    folder = tmp_path / "b" / "telemetry-0"
+    for name, left_bytes in (("topics", 0), (f"{16:020d}.index", 4096 + 32), (f"{16:020d}.segment", 11)):
+        (folder / name).write_bytes((folder / name).read_bytes()[:left_bytes])
+    with opened(tmp_path / "b") as two:
+        log = log_of(two)
+        assert (len(log.topics), log.names_count, log.repair.lost_name) == (3, 3, 0)
+        log.repair.restore_names(0, ["t0", "t1", "t2"])
+        assert (log.topics.names(), log.repair.lost_name) == (["t0", "t1", "t2"], None)
+
+
 def test_compacted_log_and_segment_that_is_being_rewritten_are_left_alone(tmp_path: Path) -> None:
     with pair(tmp_path) as (_, two):
         target = log_of(two)
