@@ -92,6 +92,11 @@ class EtcdServer:
         body = {"revision": answer["header"]["revision"], "physical": True}
         self._post("kv/compaction", body)
 
+    def end_leases(self) -> None:
+        """End all leases now, and with them the registrations of nodes."""
+        for lease in self._post("lease/leases", {}).get("leases", []):
+            self._post("lease/revoke", {"ID": lease["ID"]})
+
     def defragment(self) -> None:
         """Write its data again without what was compacted; calls wait until that is done."""
         self._post("maintenance/defragment", {})

@@ -1,9 +1,11 @@
 """A cluster of three nodes and clients that append to it, checked by what the files of the nodes hold."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from tests.cluster.etcd_server import EtcdServer, etcd_server
 from tests.cluster.node_processes import NAME, HeldRecord, NodeProcess, held, running
@@ -28,6 +30,7 @@ class LogCluster:
         self.server, self.etcd, self.nodes = etcd, client, nodes
         self.acknowledged: dict[bytes, int] = {}
         self.unknown: set[bytes] = set()
+        self.refused = 0
         self.longest_s = 0.0
 
     async def shard(self) -> ShardStatus:
@@ -77,6 +80,7 @@ class LogCluster:
             except (AppendUnknown, TimeoutError):
                 self.unknown.add(payload)
             except (ClusterError, NotLeader, OSError):
+                self.refused += 1
                 await asyncio.sleep(0.05)
             number += 1
             await asyncio.sleep(PAUSE_S)
@@ -119,13 +123,18 @@ class LogCluster:
 
 @asynccontextmanager
 async def log_cluster(
-    folder: Path, place: Callable[[str], Path] = lambda name: Path(name)
+    folder: Path,
+    place: Callable[[str], Path] = lambda name: Path(name),
+    *,
+    made: Callable[[EtcdServer, Path, str], NodeProcess] = NodeProcess,
+    settings: Mapping[str, Any] = MappingProxyType({}),
 ) -> AsyncIterator[LogCluster]:
-    """Run etcd and three nodes for a while. place: returns where in the folder the data of a node is, by its name."""
+    """Run etcd and three nodes for a while. place: returns where in the folder the data of a node is, by its name.
+    made: returns a node, for its etcd, folder and name. settings: of the log."""
     with etcd_server(folder / "etcd") as server:
         async with EtcdClient([server.url]) as etcd:
             await make_cluster(etcd, KEYS, shards=1, replicas=3)
-            await make_log(etcd, KEYS, LOG)
-            nodes = [NodeProcess(server, folder / place(name), name) for name in "abc"]
+            await make_log(etcd, KEYS, LOG, settings)
+            nodes = [made(server, folder / place(name), name) for name in "abc"]
             with running(nodes):
                 yield LogCluster(server, etcd, nodes)

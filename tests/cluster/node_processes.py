@@ -20,13 +20,20 @@ class NodeProcess:
     """`timestone serve --cluster`, which may be killed and started again."""
 
     def __init__(
-        self, etcd: EtcdServer | str, folder: Path, name: str, *options: str, prefix: Sequence[str] = ()
+        self,
+        etcd: EtcdServer | str,
+        folder: Path,
+        name: str,
+        *options: str,
+        prefix: Sequence[str] = (),
+        program: Sequence[str] = ("timestone_cli",),
     ) -> None:
-        """etcd: one, or the endpoints of several. prefix: words in front of the command."""
+        """etcd: one, or the endpoints of several. prefix: words in front of the command. program: module, and its own
+        arguments, that is run as the command `timestone`."""
         endpoints = etcd if isinstance(etcd, str) else etcd.endpoint
         self.folder, self.name = folder, name
         self._command = [
-            *prefix, sys.executable, "-m", "timestone_cli", "serve", "--data", str(folder), "--cluster-name", name,
+            *prefix, sys.executable, "-m", *program, "serve", "--data", str(folder), "--cluster-name", name,
             "--cluster", f"etcd://{endpoints}/{NAME}",
             "--metrics-interval-ms", "0", "--console-listen", "none", *options,
         ]  # fmt: skip

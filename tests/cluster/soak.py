@@ -15,6 +15,12 @@ from typing import NamedTuple
 
 PARTS = {
     "nodes": ["tests/cluster/node/test_node.py", "tests/cluster/node/test_links.py", "tests/cluster/etcd"],
+    "faults": [
+        "tests/cluster/node/test_steps.py",
+        "tests/cluster/node/test_etcd_faults.py",
+        "tests/cluster/node/test_clocks.py",
+        "tests/cluster/node/test_cut_links.py",
+    ],
     "mqtt": ["tests/cluster/node/test_mqtt.py"],
     "mqtt-shards": ["tests/cluster/node/test_mqtt_shards.py", "tests/cluster/node/test_observers.py"],
     "mqtt-shares": ["tests/cluster/node/test_mqtt_shares.py"],

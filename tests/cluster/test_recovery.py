@@ -1,6 +1,7 @@
 """Shards that get a leader again by command, with nodes as processes and a real etcd."""
 
 import asyncio
+import functools
 import shutil
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from tests.cluster.node_processes import NodeProcess, held
 from timestone_cluster.moving import replace_node
 from timestone_cluster.node.client import ClusterClient
 from timestone_cluster.node.wire import LogState
+from timestone_cluster.operations import ShardStatus
 from timestone_cluster.recovery import Report, _best
 from timestone_cluster.shard_record import ShardRecord
 
@@ -45,6 +47,48 @@ def test_shard_leads_again_by_command_when_its_in_sync_replicas_or_its_record_ar
             await lose_the_record(harness)
 
     asyncio.run(run())
+
+
+@pytest.mark.slow
+def test_nothing_acknowledged_is_lost_when_etcd_is_restored_from_before_a_change_of_the_leader(
+    tmp_path: Path,
+) -> None:
+    async def run() -> None:
+        async with log_cluster(tmp_path) as harness:
+            await harness.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
+            harness.acknowledged[b"w0 0"] = await append(harness, b"w0 0")
+            harness.server.stop()
+            shutil.copytree(tmp_path / "etcd", tmp_path / "backup")
+            harness.server.start()
+            for number in (1, 2):
+                leader = await harness.leader()
+                leader.kill()
+                await harness.until(functools.partial(is_led_by_another, leader.node_id()))
+                leader.start()
+                await harness.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
+                harness.acknowledged[b"w0 %d" % number] = await append(harness, b"w0 %d" % number)
+            for node in harness.nodes:
+                node.kill()
+            harness.server.stop()
+            shutil.rmtree(tmp_path / "etcd")
+            shutil.move(tmp_path / "backup", tmp_path / "etcd")
+            harness.server.start()
+            for node in harness.nodes:
+                node.start()
+            async with asyncio.timeout(NEVER_S):
+                while not all("etcd was restored from the past" in node.output() for node in harness.nodes):
+                    await asyncio.sleep(0.05)
+            assert "would lead next" in await command(harness, "repair-metadata")
+            await command(harness, "repair-metadata", "--yes")
+            await harness.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
+            harness.acknowledged[b"w0 3"] = await append(harness, b"w0 3")
+            await harness.check()
+
+    asyncio.run(run())
+
+
+def is_led_by_another(node: str, shard: ShardStatus) -> bool:
+    return shard.is_led and shard.leader != node
 
 
 async def command(harness: LogCluster, *words: str, expect: int = 0) -> str:

@@ -72,12 +72,12 @@ class Run:
     """Each counted call, with its file's path below the store: `pwrite /catalog.db`."""
 
 
-def build_library(folder: Path) -> Path | None:
-    """Compile the library; None where there is no compiler."""
+def build_library(folder: Path, source: Path = SOURCE) -> Path | None:
+    """Compile the library, or another one of a single file; None where there is no compiler."""
     compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
     if compiler is None or sys.platform != "linux":
         return None
-    library = folder / "system_calls.so"
+    library = folder / f"{source.stem}.so"
     command = [
         compiler,
         "-O1",
@@ -88,7 +88,7 @@ def build_library(folder: Path) -> Path | None:
         "-fPIC",
         "-o",
         library,
-        SOURCE,
+        source,
         "-ldl",
     ]
     subprocess.run([str(word) for word in command], check=True)

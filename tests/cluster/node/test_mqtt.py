@@ -183,6 +183,22 @@ def test_suspended_leader_that_wakes_acknowledges_nothing_and_sends_its_clients_
         assert cluster.records() == [b"known", b"after"]
 
 
+def test_publish_waits_and_pings_are_answered_when_a_follower_is_suspended(tmp_path: Path) -> None:
+    with mqtt_cluster(tmp_path) as cluster:
+        leader = cluster.leader(in_sync=3)
+        slow = cluster.others(leader)[0]
+        with cluster.client("device", leader)[0] as client:
+            slow.signal(signal.SIGSTOP)
+            client.send(Publish("t", b"1", 1, packet_id=1))
+            client.expect_silence()  # the ping is answered, and the publish not yet
+            client.expect(Puback)
+            assert slow.node_id() not in cluster.status().shards[0].in_sync
+            slow.signal(signal.SIGCONT)
+        cluster.leader(in_sync=3)
+        cluster.stop()
+        assert cluster.records() == [b"1"]
+
+
 def test_clients_of_mqtt_5_are_redirected_to_the_leader_where_a_listener_says_so(tmp_path: Path) -> None:
     """Those of MQTT 3.1.1 are passed on: they have no words for it."""
     with ExitStack() as stack:
@@ -194,7 +210,7 @@ def test_clients_of_mqtt_5_are_redirected_to_the_leader_where_a_listener_says_so
             config.write_text(f'[[mqtt.listeners]]\naddress = "{address}"\ncluster_redirect = "{address}"\n')
             return ["--config", str(config)]
 
-        cluster = stack.enter_context(mqtt_cluster(tmp_path, own=own))
+        cluster, known = stack.enter_context(mqtt_cluster(tmp_path, own=own)), set()
         for _ in range(2):
             leader = cluster.leader(in_sync=3)
             there = ("127.0.0.1", ports[leader.name])
@@ -205,7 +221,9 @@ def test_clients_of_mqtt_5_are_redirected_to_the_leader_where_a_listener_says_so
                     assert answer.properties.server_reference == f"{there[0]}:{there[1]}"
                     client.expect_closed()
                 with RawClient(there, 5) as client:
-                    assert client.connect(f"device-{door.name}", clean=False, properties=LASTING).reason == 0
+                    answer = client.connect(f"device-{door.name}", clean=False, properties=LASTING)
+                    assert (answer.reason, answer.session_present) == (0, door.name in known)
+                    known.add(door.name)
                     client.publish("t", b"5", packet_id=1)
                 with RawClient(("127.0.0.1", ports[door.name]), 4) as client:
                     assert client.connect(f"old-{door.name}").reason == 0
