@@ -178,7 +178,8 @@ class Broker:
 
     def _new_remote_members(self) -> RemoteMembers:
         logs = {log.name: log for log in self.router.own_logs}
-        return RemoteMembers(self.loop, self.router.groups, logs, self.read, self.throttled_log)
+        groups, save = self.router.groups, self.sessions.save_groups
+        return RemoteMembers(self.loop, groups, logs, self.read, save, self.throttled_log)
 
     def _report(self, event: str, facts: Mapping[str, Any]) -> None:
         if self.report is not None:

@@ -1,5 +1,6 @@
 """Members of shared subscriptions whose homes are elsewhere in a cluster: their homes ask for records of the logs that
-this one leads, and get offsets, which they read in their own copies. The other side is `feeds.remote_group`."""
+this one leads, and get offsets, which they read in their own copies. What is to be delivered exactly once is saved here
+before. The other side is `feeds.remote_group`."""
 
 import json
 import time
@@ -26,6 +27,8 @@ _AWAY_S = 10.0
 """So long a home without a connection keeps what its members have."""
 _RETRY_S = 1.0
 
+Save = Callable[[Callable[[], None]], None]
+"""Calls a function once all groups are saved as they are now, in the order of the calls."""
 Read = Callable[[Callable[[], Batch], Callable[[Batch | Exception], None]], None]
 """Runs a function that may read the disk, in a thread, and passes its result to another one in the event loop."""
 
@@ -34,10 +37,18 @@ class _Request:
     """A member elsewhere waits for records: a member of the group until it gets some."""
 
     def __init__(
-        self, group: SharedGroup, home: "_Home", room: int, wake: Callable[["_Request"], None]
+        self,
+        group: SharedGroup,
+        home: "_Home",
+        room: int,
+        wake: Callable[["_Request"], None],
+        *,
+        once: bool,
     ) -> None:
         self.group, self.home, self.room = group, home, max(1, min(room, _ROOM))
         self._wake = wake
+        self.once = once
+        """Whether what it gets is to be delivered exactly once."""
         self.is_over = False
         self.cursor = MemberCursor(self, group)
 
@@ -55,8 +66,10 @@ class _Home:
     def __init__(self, number: int) -> None:
         self.key = home_key(number)
         self.correspondent: Correspondent | None = None
-        self.number = 0
-        """Of its first message on this connection."""
+        self.connection = 0
+        """Number of its first message on this connection."""
+        self.heard = self.saved = 0
+        """Number of its last message, and of the one up to which it knows that all is saved, or will."""
         self.away_s = time.monotonic()
         self.connected: dict[SharedGroup, int] = {}
         self.requests: dict[SharedGroup, set[_Request]] = {}
@@ -80,10 +93,17 @@ class RemoteMembers:
     """Members elsewhere of the groups of one home. Event-loop thread only."""
 
     def __init__(
-        self, loop: Loop, groups: Groups, logs: Mapping[str, Log], read: Read, log: ThrottledLog
+        self,
+        loop: Loop,
+        groups: Groups,
+        logs: Mapping[str, Log],
+        read: Read,
+        save: Save,
+        log: ThrottledLog,
     ) -> None:
         """logs: those that this home leads, by name."""
-        self._loop, self._groups, self._logs, self._read, self._log = loop, groups, logs, read, log
+        self._loop, self._groups, self._logs, self._log = loop, groups, logs, log
+        self._read, self._save = read, save
         self._homes: dict[int, _Home] = {}
         self._wakes: Mailbox[_Request] = Mailbox(loop, self._woken)
         self._is_open = False
@@ -104,10 +124,14 @@ class RemoteMembers:
         return [group for group in self._groups if group.has_place]
 
     def tick(self) -> None:
-        """Give what homes have whose connection has ended some time ago to other members."""
+        """Have homes know what is saved, and give what those have whose connection has ended some time ago to other
+        members, but for what is to be delivered exactly once."""
         for home in self._homes.values():
             if home.correspondent is not None:
                 if home.correspondent.is_open:
+                    if home.saved < home.heard:
+                        home.saved = home.heard
+                        self._send_saved(home, {"saved": home.heard})
                     continue
                 home.correspondent, home.away_s = None, time.monotonic()
                 for group in list(home.connected):
@@ -115,7 +139,7 @@ class RemoteMembers:
             if time.monotonic() >= home.away_s + _AWAY_S:
                 home.away_s = float("inf")
                 for group in self._own:
-                    group.take_back(home.key)
+                    group.take_back(home.key, group.held.get(home.key, ()))
 
     # What homes say.
 
@@ -125,15 +149,19 @@ class RemoteMembers:
             return  # it will ask again
         try:
             message = json_object(data)
-            turn, entries = integer(message["number"]), message["groups"]
+            connection, entries = integer(message["connection"]), message["groups"]
+            heard = integer(message["number"])
             home = self._homes.setdefault(number, _Home(number))
             if message.get("is_first", False):
-                home.correspondent, home.number = correspondent, turn
+                home.correspondent, home.connection, home.saved = correspondent, connection, 0
                 self._agree(home, entries)
-                correspondent.send(json.dumps({"number": turn}).encode())
-            elif home.correspondent is correspondent and home.number == turn:
+                correspondent.send(json.dumps({"connection": connection}).encode())
+            elif home.correspondent is correspondent and home.connection == connection:
                 for entry in entries:
                     self._update(home, entry)
+            else:
+                return
+            home.heard = heard
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             self._log.warn("home", f"shared subscriptions of home {number}: message ignored: {error!r:.300}")
 
@@ -145,7 +173,8 @@ class RemoteMembers:
             joined = self._joined(home, entry)
             if joined is not None:
                 known.add(joined)
-                joined.agree(home.key, set(integers(entry["held"])), set(integers(entry["done"])))
+                held, done = set(integers(entry["held"])), set(integers(entry["done"]))
+                joined.agree(home.key, held, done, integer(entry["unsure_below"]))
                 self._waits(home, joined, entry)
         for group in self._own:
             if home.key in group.members and group not in known:
@@ -156,7 +185,7 @@ class RemoteMembers:
         if group is None:
             return
         group.settle(home.key, integers(entry["done"]))
-        group.take_back(home.key, integers(entry["returned"]))
+        group.take_back(home.key, integers(entry["returned"]), integers(entry["again"]))
         if entry.get("is_over", False):
             self._leave(home, group)
         else:
@@ -176,14 +205,14 @@ class RemoteMembers:
 
     def _leave(self, home: _Home, group: SharedGroup) -> None:
         home.count(group, 0)
-        group.take_back(home.key)
+        group.take_back(home.key, group.had_by(home.key))
         self._groups.leave(group, home.key)
 
     def _waits(self, home: _Home, group: SharedGroup, entry: dict[str, Any]) -> None:
         connected = integer(entry["connected"])
         home.count(group, connected)
         for room in integers(entry["asks"]) if connected else ():
-            request = _Request(group, home, room, self._wakes.put)
+            request = _Request(group, home, room, self._wakes.put, once=bool(entry["once"]))
             home.requests.setdefault(group, set()).add(request)
             self._wakes.put(request)
 
@@ -226,11 +255,29 @@ class RemoteMembers:
             return
         request.is_over = True
         home.requests.get(group, set()).discard(request)
-        group.give(home.key, offsets)
-        again = group.repeats(returned) or offsets[0] < group.sent_below
-        message = {"number": home.number, "log": group.log.name, "filter": group.topic_filter}
-        message |= {"offsets": offsets, "again": again}
+        group.give(home.key, offsets, once=request.once)
+        again_below = offsets[-1] + 1 if group.repeats(returned) else group.assigned_below
+        message = {"log": group.log.name, "filter": group.topic_filter, "offsets": offsets}
+        message |= {"again_below": again_below, "once": request.once}
+        if request.once:
+            self._send_saved(home, message)
+        else:
+            self._send(home, message)
+
+    def _send_saved(self, home: _Home, message: dict[str, Any]) -> None:
+        """Send a message on this connection once the groups are saved."""
+        correspondent, connection = home.correspondent, home.connection
+
+        def saved() -> None:
+            if self._is_open and home.correspondent is correspondent and home.connection == connection:
+                self._send(home, message)
+
+        self._save(saved)
+
+    @staticmethod
+    def _send(home: _Home, message: dict[str, Any]) -> None:
         assert home.correspondent is not None
+        message = {"connection": home.connection, **message}
         home.correspondent.send(json.dumps(message, separators=(",", ":")).encode())
 
     def _failed(self, request: _Request, error: Exception) -> None:

@@ -22,13 +22,16 @@ from timestone.format.names import validate_reader_name
 from timestone.log import Log
 from timestone.reading.named_readers import Commitment, ReaderId
 
-VERSION = 3
-_READABLE = (1, 2, 3)
-"""Version 1 has no owners and no time without members; `sent_below` exists from version 3 on."""
+VERSION = 4
+_READABLE = (1, 2, 3, 4)
+"""Version 1 has no owners and no time without members; `sent_below` exists from version 3 on, what is to be delivered
+exactly once elsewhere from version 4 on."""
 NEVER_S = 0xFFFFFFFF
 KEY_PREFIX = "\0group/"
 """No client id begins with U+0000."""
 _HOME_PREFIX = "\0home/"
+_DONE = ""
+"""Key of what a group elsewhere has to learn. No session has it."""
 
 
 def home_key(number: int) -> str:
@@ -37,8 +40,8 @@ def home_key(number: int) -> str:
 
 
 def home_of(member: str) -> int | None:
-    """Return the home in a key of a member; None for the key of a session."""
-    return int(member.removeprefix(_HOME_PREFIX)) if member.startswith(_HOME_PREFIX) else None
+    """Return the home in a key of a member, or in its `once_key`; None for the key of a session."""
+    return int(member.split("/")[1]) if member.startswith(_HOME_PREFIX) else None
 
 
 class Groups:
@@ -55,8 +58,9 @@ class Groups:
         self.changed: set[SharedGroup] = set()
         """Groups with unsaved changes."""
         self._gone: dict[str, SharedGroup] = {}
+        self._saving: list[Callable[[], None]] = []
         self._left: set[str] = set()
-        """Queues whose last member left since the last `expire`."""
+        """Queues whose last member left since the last `expire`, and groups without members that are not settled."""
         self._ends: TimerQueue[str] = TimerQueue()
         """Queues without members, by the time when they end."""
 
@@ -65,10 +69,6 @@ class Groups:
 
     def __iter__(self) -> Iterator[SharedGroup]:
         return iter(list(self._groups.values()))
-
-    def are_elsewhere(self, log: Log) -> bool:
-        """Return whether the groups of a log are at another home."""
-        return self.branches is not None and self.branches.is_elsewhere(log)
 
     def find(self, log: Log, topic_filter: str) -> SharedGroup | None:
         """Return the group, if it exists."""
@@ -96,14 +96,15 @@ class Groups:
     def joined(self, group: SharedGroup, member: str) -> None:
         """Note that a session has the subscription."""
         group.join(member)
+        self._left.discard(_key_of(group))
         if group.durable:
             group.unused_s = 0.0
-            self._left.discard(_key_of(group))
             self._ends.call_off(_key_of(group))
         self._of_member.setdefault(member, set()).add(_key_of(group))
 
     def leave(self, group: SharedGroup, member: str) -> None:
-        """Note that a session has unsubscribed. The group ends with its last member, a queue some time later."""
+        """Note that a session has unsubscribed. The group ends with its last member, or once it is settled; a queue
+        some time later."""
         key = _key_of(group)
         group.leave(member)
         keys = self._of_member.get(member, set())
@@ -112,20 +113,26 @@ class Groups:
             self._of_member.pop(member, None)
         if group.members or self._groups.get(key) is not group:
             return
-        if group.durable:
+        if group.durable or not group.is_settled:
             self._left.add(key)
         else:
             self._end(key)
 
     def _end(self, key: str) -> None:
+        self._left.discard(key)
         group = self._gone[key] = self._groups.pop(key)
         self.tally.add(group.owner, -1)
         group.close()
 
     def expire(self, time: PassingTime, lifetime_s: int) -> None:
-        """End the queues that have had no members for `lifetime_s`."""
+        """End the queues that have had no members for `lifetime_s`, and groups without members that are settled by
+        now."""
+        for key in [key for key in self._left if not self._groups[key].durable]:
+            if self._groups[key].is_settled:
+                self._end(key)
         if lifetime_s != NEVER_S:
-            for key in self._left:
+            for key in [key for key in self._left if self._groups[key].durable]:
+                self._left.discard(key)
                 group = self._groups[key]
                 if not group.unused_s:
                     group.unused_s = time.kept_s()
@@ -133,7 +140,6 @@ class Groups:
                 # At most the whole lifetime: power may have failed since.
                 left_s = min(0.0, group.unused_s - time.kept_s()) + lifetime_s
                 self._ends.set(key, time.now_s() + left_s)
-            self._left.clear()
         for key in self._ends.take(time.now_s()):
             self._end(key)
 
@@ -183,9 +189,8 @@ class Groups:
             body |= {"owner": "".join(map(self.shares.owner, body["members"][:1])), "unused_s": 0}
         if body["version"] < 3:
             body["sent_below"] = 0
-        if not all(
-            sessions.get(member, False) for member in body["members"]
-        ):  # killed while replacing one that existed
+        own = [member for member in body["members"] if home_of(member) is None]
+        if not all(sessions.get(member, False) for member in own):  # killed while replacing one that existed
             body["sent_below"] = log.end_offset
         owner, unused_s = body["owner"], body["unused_s"]
         if (
@@ -215,10 +220,11 @@ class Groups:
             # As `seen`: in a copy older than its catalogue; and never more than exist, which would fill the memory.
             # memory.
             open_offsets.update(range(integer(first), min(integer(end), log.end_offset)))
-        for member in [one for one in held if one not in sessions and home_of(one) is None]:
-            open_offsets -= held.pop(member)
+        gone = [one for one in held if one not in sessions and home_of(one) is None]
+        ended = set[int]().union(*map(held.pop, gone))
         group = self.get(log, topic_filter, seen, owner=owner)
-        group.restore(seen, open_offsets, held, integer(body["sent_below"]))
+        group.restore(seen, open_offsets, held, integer(body["sent_below"]), ended)
+        group.unsure = {one: log.end_offset for one in body["members"] if home_of(one) is not None}
         return group
 
     def changes(self, now_us: int) -> tuple[dict[str, bytes | None], dict[str, bytes | None]]:
@@ -234,9 +240,16 @@ class Groups:
         self.changed.clear()
         for key, group in changed:
             documents[KEY_PREFIX + key] = encode_group(group)
+            if isinstance(group, RemoteGroup):
+                self._saving.append(group.saving())
             if (reader := _reader(group)) is not None:
                 readers[reader.key] = Commitment(group.committed, now_us).encode()
         return documents, readers
+
+    def take_saving(self) -> list[Callable[[], None]]:
+        """Return what to call once the changes returned up to now are durable."""
+        saving, self._saving = self._saving, []
+        return saving
 
 
 def encode_group(group: SharedGroup) -> bytes:
@@ -251,6 +264,8 @@ def encode_group(group: SharedGroup) -> bytes:
             )
             if at_qos_2:
                 held[member] = at_qos_2
+    if group.done:
+        held[_DONE] = sorted(group.done)
     body = {
         "version": VERSION,
         "id": group.log.id,

@@ -4,15 +4,17 @@ here, who read the records in the copy of this node.
 A home asks for records when a member waits for some, and reports what its members acknowledge, cannot take, or leave
 behind. It holds nothing back: what no member takes at once goes to those of other homes. Messages may be lost with
 their connection, so the first one on each says what is open here (`Account.whole`), and the group corrects its own
-view."""
+view.
+
+While a home has members at QoS 2, all that it gets is to be delivered exactly once: the group has saved that it is
+here, and what is done is saved here before the group hears of it, and until the group has saved that."""
 
 import functools
 import itertools
 import json
 import logging
-import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, NamedTuple
 
 from mqtt_front.feeds.shared_group import SharedGroup, Taker
@@ -21,9 +23,6 @@ from timestone.disk.json_document import integer, integers, json_object
 from timestone.fronts import Partitions
 from timestone.log import Log
 
-_RECENT_S = 10.0
-"""So long a home remembers acknowledgements: the group saves what it knows every second."""
-_RECENT_COUNT = 100_000
 _LOG = logging.getLogger("timestone.mqtt")
 
 
@@ -32,21 +31,38 @@ class Account:
     acknowledged."""
 
     def __init__(
-        self, log: Log, topic_filter: str, start: int, owner: str, changed: Callable[[], None]
+        self,
+        log: Log,
+        topic_filter: str,
+        start: int,
+        owner: str,
+        changed: Callable[[], None],
+        unsure_below: int,
     ) -> None:
-        """start: where the group begins if it is new. changed: called when there is something to send."""
+        """start: where the group begins if it is new. changed: called when there is something to send. unsure_below:
+        members of an earlier account may have had what lies below."""
         self.log, self._filter, self._start, self._owner = log, topic_filter, start, owner
         self._changed = changed
         self.group: RemoteGroup | None = None
         self.held: set[int] = set()
         """Open offsets."""
+        self.once: set[int] = set()
+        """Those of them that are to be delivered exactly once."""
+        self.done: set[int] = set()
+        """Those that were, until the group has saved that. Saved with the group here."""
+        self._unsaved: set[int] = set()
+        """Those of them that are not saved: for the group they are open."""
         self.asked = 0
         """Requests without an answer."""
         self._asks: list[int] = []
         self._acknowledged: list[int] = []
         self._returned: list[int] = []
-        self._recent: deque[tuple[float, list[int]]] = deque()
-        self._recent_count = 0
+        self._again: list[int] = []
+        """Returned offsets that a member may have had."""
+        self._unsure_below = unsure_below
+        """Members may have had what lies below and is in nothing that the group has saved."""
+        self._told: deque[tuple[int, list[int]]] = deque()
+        """Acknowledged offsets by the number of their message, until the group has saved them."""
 
     def ask(self, room: int, waiting_count: int) -> None:
         """Ask for records, unless there is a request for each member that waits."""
@@ -55,27 +71,49 @@ class Account:
             self._asks.append(room)
             self._changed()
 
-    def acknowledged(self, offsets: Iterable[int]) -> None:
-        """Note that offsets need no delivery any more."""
-        done = list(self.held.intersection(offsets))
-        if not done:
-            return
-        self.held.difference_update(done)
-        self._acknowledged += done
-        self._recent.append((time.monotonic(), done))
-        self._recent_count += len(done)
-        while self._recent_count > _RECENT_COUNT or self._recent[0][0] < time.monotonic() - _RECENT_S:
-            self._recent_count -= len(self._recent.popleft()[1])
-            if not self._recent:
-                break
-        self._changed()
+    def acknowledged(self, offsets: Iterable[int]) -> bool:
+        """Note that offsets need no delivery any more. Return whether that has to be saved here first."""
+        done = self.held.intersection(offsets)
+        once = done & self.once
+        self.held -= done
+        self.once -= once
+        self.done |= once
+        self._unsaved |= once
+        if done != once:
+            self._acknowledged += done - once
+            self._changed()
+        return bool(once)
 
-    def returned(self, offsets: Iterable[int]) -> None:
-        """Note that offsets are for members of other homes."""
-        left = list(self.held.intersection(offsets))
+    def saving(self) -> Callable[[], None]:
+        """Return what to call when what is done now is saved."""
+        unsaved = self._unsaved.copy()
+
+        def saved() -> None:
+            if found := unsaved & self._unsaved:
+                self._unsaved -= found
+                self._acknowledged += found
+                self._changed()
+
+        return saved
+
+    def confirmed(self, number: int) -> None:
+        """Note that the group has saved what the messages up to this one say."""
+        while self._told and self._told[0][0] <= number:
+            done = self._told.popleft()[1]
+            if self.group is not None and not self.done.isdisjoint(done):
+                self.done.difference_update(done)
+                self.group.note()
+        if not self._told:
+            self._unsure_below = 0
+
+    def returned(self, offsets: Iterable[int], again: Collection[int]) -> None:
+        """Note that offsets are for members of other homes. again: those that a member may have had."""
+        left = self.held.intersection(offsets)
         if left:
-            self.held.difference_update(left)
+            self.held -= left
+            self.once -= left
             self._returned += left
+            self._again += left.intersection(again)
             self._changed()
 
     def noticed(self) -> None:
@@ -89,31 +127,43 @@ class Account:
         """Return whether no member is left, and nothing open."""
         return self.group is None and not self.held
 
-    def whole(self) -> dict[str, Any]:
-        """Return all of it, and forget what was to be sent."""
-        self._forget()
+    def whole(self, number: int) -> dict[str, Any]:
+        """Return all of it as of a message, and forget what was to be sent."""
+        done = [*self._acknowledged, *(offset for _, offsets in self._told for offset in offsets)]
+        self._told.clear()
+        self._say(number, done)
         rooms = self.group.waiting_rooms if self.group is not None else []
         self.asked = len(rooms)
-        done = [offset for _, offsets in self._recent for offset in offsets]
-        return {**self._names(), "asks": rooms, "held": sorted(self.held), "done": sorted(done)}
+        found = {
+            **self._names(),
+            "asks": rooms,
+            "held": sorted(self.held | self._unsaved),
+            "done": sorted(done),
+        }
+        return found | {"unsure_below": self._unsure_below}
 
-    def news(self) -> dict[str, Any]:
+    def news(self, number: int) -> dict[str, Any]:
         """Return what has changed since the last message."""
         found = {**self._names(), "asks": self._asks, "done": self._acknowledged, "returned": self._returned}
-        self._forget()
+        found["again"] = self._again
+        self._say(number, self._acknowledged)
         return found | ({"is_over": True} if self.is_over else {})
 
     def _names(self) -> dict[str, Any]:
-        connected = self.group.connected_count if self.group is not None else 0
+        group = self.group
         names = {"log": self.log.name, "filter": self._filter, "start": self._start, "owner": self._owner}
-        return {**names, "connected": connected}
+        count, is_once = (0, False) if group is None else (group.connected_count, group.is_once)
+        return {**names, "connected": count, "once": is_once}
 
-    def _forget(self) -> None:
-        self._asks, self._acknowledged, self._returned = [], [], []
+    def _say(self, number: int, done: list[int]) -> None:
+        self._told.append((number, done))
+        self._unsure_below = max([self._unsure_below, *(offset + 1 for offset in self._again)])
+        self._asks, self._acknowledged, self._returned, self._again = [], [], [], []
 
 
 class RemoteGroup(SharedGroup):
-    """Members of this home in a group elsewhere. `seen` is where that begins, and only members are saved."""
+    """Members of this home in a group elsewhere. `seen` is where that begins. Saved are its members, and what is to be
+    delivered exactly once: what sessions have in flight, and what is done."""
 
     has_place = False
 
@@ -132,13 +182,29 @@ class RemoteGroup(SharedGroup):
         self._account = account = branches.account(self)
         account.group, self._open = self, account.held
         self._waker.on_wake = lambda reader, offset: branches.soon(self.stir)
-        self._again: set[int] = set()
-        """Offsets that another member may have had."""
+        self.is_once = False
+        """Whether a member is granted QoS 2, or was."""
         self._woken: set[Taker] = set()
         """Members that were woken, and have not looked yet."""
 
     def touch(self) -> None:
         """Save nothing: what is open is known where the group is."""
+
+    def note(self) -> None:
+        """Note that there is something to save all the same."""
+        self._changed.add(self)
+
+    @property
+    def is_settled(self) -> bool:  # type: ignore[override]
+        return not self._account.once and not self._account.done
+
+    @property
+    def done(self) -> Collection[int]:  # type: ignore[override]
+        return self._account.done
+
+    def saving(self) -> Callable[[], None]:
+        """Return what to call when the group is saved as it is now."""
+        return self._account.saving()
 
     def join(self, member: str) -> None:
         super().join(member)
@@ -153,18 +219,33 @@ class RemoteGroup(SharedGroup):
         self._members_changed()
 
     def _members_changed(self) -> None:
-        self._changed.add(self)
+        self.note()
         self._account.noticed()
 
-    def restore(self, *state: Any) -> None:
-        """Continue from an earlier process: what its members had is assigned again, to anyone."""
+    def restore(
+        self,
+        seen: int,
+        open_offsets: Iterable[int],
+        held: dict[str, set[int]],
+        sent_below: int,
+        ended: set[int],
+    ) -> None:
+        """Continue from an earlier process: what its members had is assigned again, to anyone, except what is to be
+        delivered exactly once."""
+        self.held = held
+        for offsets in (*held.values(), ended):
+            self._account.held |= offsets
+            self._account.once |= offsets
+        self.acknowledged(ended)
 
     def connected(self, feed: Any) -> None:
         super().connected(feed)
+        self.is_once = self.is_once or feed.qos == 2
         self._account.noticed()
+        self._give_up()
 
     def disconnected(self, feed: Any, returned: Iterable[int], held: Iterable[int]) -> None:
-        super().disconnected(feed, returned, ())
+        super().disconnected(feed, returned, held)
         self._account.noticed()
         self._give_up()
 
@@ -179,22 +260,27 @@ class RemoteGroup(SharedGroup):
         """Return how many records each waiting member can take."""
         return [max(1, feed.room) for feed in list(self._idle)]
 
-    def given(self, offsets: Iterable[int], *, again: bool) -> None:
-        """Take offsets that the group has assigned. again: another member may have had them."""
+    def given(self, offsets: Iterable[int], *, again_below: int, once: bool) -> None:
+        """Take offsets that the group has assigned. again_below: another member may have had those below. once: they
+        may be delivered exactly once."""
         offsets = list(offsets)
         self._open.update(offsets)
-        if again:
-            self._again.update(offsets)
+        if once:
+            self._account.once.update(offsets)
+        self._again.update(offset for offset in offsets if offset < again_below)
         self._returned = sorted({*self._returned, *offsets})
         self.stir()
         self._give_up()
 
     def _give_up(self) -> None:
-        """Give back what no member of this home takes now."""
-        if self._returned and not self._idle and self.busy is None and not self._woken:
-            returned, self._returned = self._returned, []
+        """Give back what no member of this home takes now, and what was assigned before one was granted QoS 2."""
+        kept: Collection[int] = ()
+        if self._idle or self.busy is not None or self._woken:
+            kept = self._account.once if self.is_once else self._open
+        if returned := [offset for offset in self._returned if offset not in kept]:
+            self._returned = [offset for offset in self._returned if offset in kept]
+            self._account.returned(returned, self._again)
             self._again.difference_update(returned)
-            self._account.returned(returned)
 
     @property
     def backlog(self) -> int:
@@ -210,27 +296,24 @@ class RemoteGroup(SharedGroup):
         return super().may_read(feed) and self.backlog > 0
 
     def next_returned(self) -> list[int]:
-        """Return the offsets to deliver next, a share for each woken member: those that another member may have had
-        first, by themselves."""
+        """Return the offsets to deliver next, a share for each woken member."""
         end = self.log.end_offset
-        here = [offset for offset in self._returned if offset < end]
-        here = [offset for offset in here if offset in self._again] or here
+        here = [offset for offset in super().next_returned() if offset < end]
         return here[: -(-len(here) // (1 + len(self._woken)))]
-
-    def repeats(self, returned: list[int]) -> bool:
-        return bool(self._again.intersection(returned[:1]))
 
     def sent(self, offsets: Iterable[int]) -> None:
         """Note offsets sent to a member: they are open since they were assigned to this home."""
+        if not self._account.once.isdisjoint(offsets):
+            self.note()
 
     def acknowledged(self, offsets: Iterable[int]) -> None:
         offsets = list(offsets)
         self._again.difference_update(offsets)
-        self._account.acknowledged(offsets)
+        if self._account.acknowledged(offsets):
+            self.note()
 
-    def _give_back(self, offsets: Iterable[int]) -> None:
-        self._again.update(offsets := self._open.intersection(offsets))
-        super()._give_back(offsets)
+    def _give_back(self, offsets: Iterable[int], again: Iterable[int] | None = None) -> None:
+        super()._give_back(offsets, again)
         self._give_up()
 
     def passed(self, feed: Taker) -> None:
@@ -291,6 +374,9 @@ class Branches:
         self._agreed: dict[int, _Link] = {}
         """By shard: where it was answered."""
         self._numbers = itertools.count(1)
+        """Of messages. The first one on a connection stands for that."""
+        self._unsure: dict[tuple[int, str], int] = {}
+        """End of a log when an account of it was over."""
         self._loop: Loop | None = None
 
     def is_elsewhere(self, log: Log) -> bool:
@@ -317,7 +403,10 @@ class Branches:
         key = shard, group.log.name, group.topic_filter
         if key not in self._accounts:
             changed = functools.partial(self._note, shard, key)
-            self._accounts[key] = Account(group.log, group.topic_filter, group.seen, group.owner, changed)
+            names = group.log, group.topic_filter, group.seen, group.owner, changed
+            # Before the first message: of an earlier process.
+            unsure_below = self._unsure.get(key[:2], 0 if self._loop is not None else group.log.end_offset)
+            self._accounts[key] = Account(*names, unsure_below)
         return self._accounts[key]
 
     def _note(self, shard: int, key: tuple[int, str, str]) -> None:
@@ -341,47 +430,55 @@ class Branches:
         self._agreed.pop(shard, None)
         self._changed.pop(shard, None)
         self._drop_ended(shard)
-        wholes = [account.whole() for key, account in self._accounts.items() if key[0] == shard]
-        self._tell(shard, link, {"is_first": True, "groups": wholes})
+        wholes = [account.whole(link.number) for account in self._of(shard)]
+        self._tell(shard, link, link.number, {"is_first": True, "groups": wholes})
 
     def _flush(self, shard: int) -> None:
         link = self._agreed.get(shard)
         if link is None or link.connection is not self._partitions.connection(shard):
             return  # until it is agreed again
         if changed := self._changed.pop(shard, None):
-            self._tell(shard, link, {"groups": [account.news() for account in changed]})
+            number = next(self._numbers)
+            self._tell(shard, link, number, {"groups": [account.news(number) for account in changed]})
         self._drop_ended(shard)
+
+    def _of(self, shard: int) -> list[Account]:
+        return [account for key, account in self._accounts.items() if key[0] == shard]
 
     def _drop_ended(self, shard: int) -> None:
         for key in [key for key, one in self._accounts.items() if key[0] == shard and one.is_over]:
-            del self._accounts[key]
+            self._unsure[key[:2]] = self._accounts.pop(key).log.end_offset
 
-    def _tell(self, shard: int, link: _Link, message: dict[str, Any]) -> None:
-        message["number"] = link.number
+    def _tell(self, shard: int, link: _Link, number: int, message: dict[str, Any]) -> None:
+        message |= {"connection": link.number, "number": number}
         self._partitions.tell(shard, json.dumps(message, separators=(",", ":")).encode())
 
     def _heard(self, shard: int, data: bytes) -> None:
         try:
             message = json_object(data)
             link = self._asked.get(shard)
-            if link is None or integer(message["number"]) != link.number:
+            if link is None or integer(message["connection"]) != link.number:
                 return  # of before
             if self._agreed.get(shard) is not link:
                 self._agreed[shard] = link
                 self._flush(shard)
+            if "saved" in message:
+                for account in self._of(shard):
+                    account.confirmed(integer(message["saved"]))
             if "offsets" in message:
                 key = shard, str(message["log"]), str(message["filter"])
-                self._given(key, integers(message["offsets"]), again=bool(message["again"]))
+                self._given(key, message)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             _LOG.error("shared subscriptions of shard %d: message ignored: %r", shard, error)
 
-    def _given(self, key: tuple[int, str, str], offsets: list[int], *, again: bool) -> None:
-        account = self._accounts.get(key)
+    def _given(self, key: tuple[int, str, str], message: dict[str, Any]) -> None:
+        account, offsets = self._accounts.get(key), integers(message["offsets"])
+        again_below, once = integer(message["again_below"]), bool(message["once"])
         if account is None:
             return  # it has ended, and the group will know
         account.asked = max(0, account.asked - 1)
         if account.group is not None:
-            account.group.given(offsets, again=again)
+            account.group.given(offsets, again_below=again_below, once=once)
         else:
             account.held.update(offsets)
-            account.returned(offsets)
+            account.returned(offsets, range(again_below))

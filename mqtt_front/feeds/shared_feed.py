@@ -147,6 +147,11 @@ class SharedFeed(Feed):
         takes and may not read would be lost to the others."""
 
     @property
+    def qos(self) -> int:
+        """Return the highest QoS that it is granted."""
+        return max((one.qos for one in self.subscriptions.values()), default=0)
+
+    @property
     def takes_part(self) -> bool:
         """Return whether the group assigns records to this member."""
         return self.entitled and bool(self.subscriptions)
@@ -168,9 +173,9 @@ class SharedFeed(Feed):
         member, session = self.session.key, self.session
         if any(changed.values()):
             self.source.groups.joined(self.group, member)
-            if session.client is not None:
-                self.group.connected(self)
         super().change(changed)
+        if any(changed.values()) and session.client is not None:
+            self.group.connected(self)
         if not self.subscriptions:
             mine = [one.offset for one in session.in_flight.values() if one.feed is self and one.qos == 2]
             self.group.acknowledged(mine)  # these belong to this client even if the group ends
@@ -218,7 +223,7 @@ class SharedFeed(Feed):
         batch = self.group.took(batch, cursor.returned)
         # A record returned by a member may have been this member's before.
         repeats = self.group.repeats(cursor.returned)
-        self.sent_below = batch.next_offset if repeats else self.group.sent_below
+        self.sent_below = batch.next_offset if repeats else self.group.assigned_below
         return batch
 
     def gave(self, batch: Batch) -> None:

@@ -4,8 +4,9 @@ A record is assigned to one member and open until that member acknowledges it. U
 that leaves go to the next that asks. Members pull: a slow, full or disconnected one blocks no other."""
 
 import heapq
+import itertools
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
 import numpy as np
@@ -59,6 +60,14 @@ class Member(Taker, Protocol):
 
     @property
     def session(self) -> MemberSession: ...
+    @property
+    def qos(self) -> int:
+        """Return the highest QoS that it is granted."""
+
+
+def once_key(home: str) -> str:
+    """Return the key of what another home has to deliver exactly once, by that of its members."""
+    return f"{home}/2"
 
 
 class SharedGroup:
@@ -66,10 +75,15 @@ class SharedGroup:
     calls.
 
     In a cluster with several shards it is at the home that leads the log. A session of another home is a member of its
-    group there (`remote_group`), and that home is a member here, with the key `home_key`: what it has is in `held`."""
+    group there (`remote_group`), and that home is a member here, with the key `home_key`: what it has is in `held`, by
+    that key and by its `once_key`."""
 
     has_place = True
     """Whether it decides what is next, so that its position is worth a name."""
+    is_settled = True
+    """Whether it may end: false while a group elsewhere has to learn something first."""
+    done: Collection[int] = ()
+    """What a group elsewhere has to learn: saved with the group."""
 
     def __init__(
         self,
@@ -95,7 +109,9 @@ class SharedGroup:
         self.seen = start
         """Everything below was assigned, or is not for the group."""
         self.sent_below = 0
-        """An earlier process may have assigned offsets below this one before it was killed."""
+        """An earlier process may have assigned offsets below this one to own members before it was killed."""
+        self.unsure: dict[str, int] = {}
+        """By home: the same for its members, apart from what it has named."""
         self.members: dict[str, Member | None] = {}
         """Every member session by key, with its feed while its client is connected."""
         self.connected_count = 0
@@ -112,6 +128,8 @@ class SharedGroup:
         self._open: set[int] = set()
         self._lowest: list[int] = []
         self._returned: list[int] = []
+        self._again: set[int] = set()
+        """Open offsets that a member may have had."""
         self._idle: deque[Taker] = deque()
         self._waker = log.reader(min(max(start, log.start_offset), log.end_offset), topics=[pattern])
         self._waker.on_wake = lambda reader, offset: self.woken()
@@ -133,13 +151,20 @@ class SharedGroup:
         return frozenset(self._open)
 
     def restore(
-        self, seen: int, open_offsets: Iterable[int], held: dict[str, set[int]], sent_below: int
+        self,
+        seen: int,
+        open_offsets: Iterable[int],
+        held: dict[str, set[int]],
+        sent_below: int,
+        ended: set[int],
     ) -> None:
-        """Continue from an earlier process: open offsets go to any member that asks, except those held at QoS 2."""
+        """Continue from an earlier process: open offsets go to any member that asks, except those held at QoS 2. ended:
+        those that ended sessions had."""
         self.seen, self.held, self.sent_below = seen, held, sent_below
-        self._open = set(open_offsets)
+        self._open = set(open_offsets) - ended
         self._lowest = sorted(self._open)
         self._returned = sorted(self._open.difference(*held.values()))
+        self._again = set(self._returned)
 
     # Members.
 
@@ -174,13 +199,13 @@ class SharedGroup:
 
     def disconnected(self, feed: Member, returned: Iterable[int], held: Iterable[int]) -> None:
         """Note that the client of a member is disconnected. returned: offsets for other members; held: offsets for
-        this client alone."""
+        this client alone. Those of a subscription that has ended are done for the group."""
         member = feed.session.key
         if self.members.get(member) is feed:
             self.members[member] = None
             self.connected_count -= 1
-        if holding := set(held):
-            self.held[member] = holding
+            if holding := set(held):
+                self.held[member] = holding
         self.rest(feed)
         self._give_back(returned)
 
@@ -207,8 +232,10 @@ class SharedGroup:
         return self._returned[0] if self._returned else self.seen
 
     def next_returned(self) -> list[int]:
-        """Return the returned offsets in order; they are assigned before new ones."""
-        return list(self._returned)
+        """Return the next returned offsets in order, all of which a member may have had, or none. Returned ones are
+        assigned before new ones."""
+        _, run = next(itertools.groupby(self._returned, self._again.__contains__), (False, ()))
+        return list(run)
 
     def share(self, room: int) -> int:
         """Return how many records a member with `room` should take: its share, however few there are, so that a
@@ -221,7 +248,12 @@ class SharedGroup:
 
     def repeats(self, returned: list[int]) -> bool:
         """Return whether another member may have had these offsets, as of a read of `returned` ones."""
-        return bool(returned)
+        return bool(self._again.intersection(returned[:1]))
+
+    @property
+    def assigned_below(self) -> int:
+        """Return below which offset a member may have had new records, because of an earlier process."""
+        return max([self.sent_below, *self.unsure.values()])
 
     def took(self, batch: Batch, returned: list[int]) -> Batch:
         """Note a batch read for assignment, of `returned` offsets or of new ones, and return the part to assign."""
@@ -260,7 +292,9 @@ class SharedGroup:
     def acknowledged(self, offsets: Iterable[int]) -> None:
         """Remove offsets that need no delivery any more."""
         self.touch()
+        offsets = list(offsets)
         self._open.difference_update(offsets)
+        self._again.difference_update(offsets)
 
     def skip(self, offset: int, returned: list[int]) -> None:
         """Skip the offsets below, which cannot be read."""
@@ -273,50 +307,63 @@ class SharedGroup:
             self.seen = max(self.seen, offset)
         self.touch()
 
-    def _give_back(self, offsets: Iterable[int]) -> None:
+    def _give_back(self, offsets: Iterable[int], again: Iterable[int] | None = None) -> None:
+        """Assign offsets to others. again: those that a member may have had, by default all."""
         open_again = self._open.intersection(offsets)
         if open_again:
             self._returned = sorted({*self._returned, *open_again})
+            self._again |= open_again if again is None else open_again.intersection(again)
             self.touch()
         self.stir()
 
     # Members of other homes: what one has is in `held`.
 
-    def give(self, home: str, offsets: Iterable[int]) -> None:
-        """Assign offsets to a home."""
+    def had_by(self, home: str) -> set[int]:
+        """Return what a home has."""
+        return self.held.get(home, set()) | self.held.get(once_key(home), set())
+
+    def give(self, home: str, offsets: Iterable[int], *, once: bool = False) -> None:
+        """Assign offsets to a home. once: to be delivered exactly once, so that the home keeps them while it is away.
+        Only to be sent there when the group is saved then."""
         offsets = set(offsets)
-        self.sent(offsets)
-        self.held.setdefault(home, set()).update(offsets)
+        if offsets:
+            self.sent(offsets)
+            self.held.setdefault(once_key(home) if once else home, set()).update(offsets)
 
     def settle(self, home: str, offsets: Iterable[int]) -> None:
         """Note acknowledgements of its members."""
         self.acknowledged(self._let_go(home, offsets))
 
-    def take_back(self, home: str, offsets: Iterable[int] | None = None) -> None:
-        """Assign offsets to others that a home has, by default all."""
-        self._give_back(self._let_go(home, self.held.get(home, ()) if offsets is None else offsets))
+    def take_back(self, home: str, offsets: Iterable[int], again: Iterable[int] | None = None) -> None:
+        """Assign offsets to others that a home has. again: those that a member may have had, by default all."""
+        self._give_back(self._let_go(home, offsets), again)
 
     def _let_go(self, home: str, offsets: Iterable[int]) -> set[int]:
-        held = self.held.get(home, set())
-        found = held.intersection(offsets)
-        held -= found
-        if not held:
-            self.held.pop(home, None)
-        return found
+        offsets, let_go = set(offsets), set[int]()
+        for key in (home, once_key(home)):
+            held = self.held.get(key, set())
+            let_go |= held & offsets
+            held -= offsets
+            if not held:
+                self.held.pop(key, None)
+        return let_go
 
-    def agree(self, home: str, held: set[int], done: set[int]) -> None:
+    def agree(self, home: str, held: set[int], done: set[int], unsure_below: int) -> None:
         """Take the word of a home for what it has, and what its members have acknowledged of late: an earlier process
-        here may not have noted all of it, and messages of the connection before this one may be lost."""
+        here may not have noted all of it, and messages of the connection before this one may be lost. unsure_below: its
+        members may have had other offsets below this one."""
         self.touch()
-        mine = self.held.get(home, set())
+        mine = self.had_by(home)
+        once = self.held.pop(once_key(home), set()) & held
         self._ahead |= {offset for offset in held | done if offset >= self.seen}
         free = mine | self._ahead | set(self._returned)
         self.acknowledged(free & done)
         self._returned = [offset for offset in self._returned if offset not in held and offset not in done]
         self.held.pop(home, None)
-        if kept := (held & free) - done:
-            self.give(home, kept)
-        self._give_back(mine - held - done)
+        self.give(home, (held & free) - done - once)
+        self.give(home, once - done, once=True)
+        self._give_back(lost := mine - held - done, [offset for offset in lost if offset < unsure_below])
+        self.unsure[home] = min(self.unsure.get(home, 0), unsure_below)
 
     def count(self, connected: int, before: int) -> None:
         """Note how many members of a home are connected, and were before."""

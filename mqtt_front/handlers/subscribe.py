@@ -203,8 +203,6 @@ def _subscribe(work: _Subscribing, request: Request, retained: list[str]) -> int
         return Reason.UNSPECIFIED_ERROR if silent else reason
     form, sources = parse_filter(topic_filter), broker.router.sources(topic_filter)
     qos = min(request.qos, broker.inbound.maximum_qos)
-    if form.shared and any(broker.router.groups.are_elsewhere(one.log) for one in sources):
-        qos = min(qos, 1)  # at QoS 2 the group and the session would have to become durable together
     # MQTT 5 lets a bridge request this; before, a client can only state that it is a bridge.
     bridged = link.bridge and form.kind is Kind.PLAIN
     subscription = Subscription(

@@ -61,6 +61,15 @@ class WriteBehind:
         else:
             then()
 
+    def once_all_saved(self, then: Callable[[], None]) -> None:
+        """Call `then` once all is durable that was written up to now, at once if it is."""
+        if self._pending:
+            self._waiting.append(then)
+        elif self._writing is not None:
+            self._writing[1].append(then)
+        else:
+            then()
+
     def _start(self) -> None:
         if self._writing is not None or not self._pending:
             return

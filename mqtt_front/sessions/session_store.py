@@ -111,6 +111,8 @@ class Sessions:
         self._documents.put_many(SPACE, {**written, **shared})
         if readers:
             self._documents.put_many(named_readers.SPACE, readers)
+        for one in self._groups.take_saving():
+            one()
 
     def _settled(self, checkpoint: bytes | None) -> dict[str, int]:
         """Return the offsets by log below which sessions have all packet ids. Without a checkpoint the logs are read
@@ -139,7 +141,7 @@ class Sessions:
         if stored.expires_s is not None:
             self._expiries.set(key, stored.expires_s)
         self._groups.rename(client_id, key)
-        self._save_groups()
+        self.save_groups()
         self._writer.write(client_id, None)
         self._writer.write(key, stored.document)
         return True
@@ -171,7 +173,7 @@ class Sessions:
 
     def _end(self, key: str) -> None:
         self._groups.session_ended(key)
-        self._save_groups()
+        self.save_groups()
         self._writer.write(key, None)
 
     def connect(self, session: Session) -> None:
@@ -187,7 +189,7 @@ class Sessions:
             session.documented = True
         elif session.documented:  # after a kill it must not return: its connection will have ended
             session.documented = False
-            self._save_groups()
+            self.save_groups()
             self._writer.write(session.key, None)
 
     def disconnect(self, session: Session) -> None:
@@ -204,7 +206,7 @@ class Sessions:
             return
         document = encode_session(session, self._time.kept_s(), self._receipts)
         self._put_away(session.key, document)
-        self._save_groups()
+        self.save_groups()
         self._writer.write(session.key, document)
 
     def resized(self, session: Session) -> None:
@@ -227,7 +229,7 @@ class Sessions:
             for feed in session.feeds.values()
         )
         if shares:  # in the same transaction: a record at QoS 2 belongs to this session or to the group
-            self._save_groups(then if not session.expiry_s else None)
+            self.save_groups(then if not session.expiry_s else None)
         elif not session.expiry_s:
             then()
         if not session.expiry_s:
@@ -267,7 +269,7 @@ class Sessions:
     def save_changed(self) -> None:
         """Save every session whose offsets moved since the last call."""
         self._save_checkpoint()
-        self._save_groups()
+        self.save_groups()
         for key, session in self._changed.items():
             self._writer.write(key, self._encoding(session))
         self._changed.clear()
@@ -300,18 +302,20 @@ class Sessions:
     def _now_us(self) -> int:
         return int(self._time.wall_s() * 1_000_000)
 
-    def _save_groups(self, then: Callable[[], None] | None = None) -> None:
+    def save_groups(self, then: Callable[[], None] | None = None) -> None:
+        """Save now what has changed in groups. then: called when all groups are durable as they are now."""
         documents, readers = self._groups.changes(self._now_us())
         for key, document in documents.items():
-            self._writer.write(key, document, then)
-            then = None
+            self._writer.write(key, document)
         for key, document in readers.items():
             self._readers.write(key, document)
-        if then is not None:  # its group has ended: nothing to save
-            then()
+        for one in self._groups.take_saving():
+            self._writer.once_all_saved(one)
+        if then is not None:
+            self._writer.once_all_saved(then)
 
     @property
     def saved(self) -> bool:
         """Return whether nothing waits to be written."""
-        self._save_groups()
+        self.save_groups()
         return self._writer.saved and self._readers.saved

@@ -87,6 +87,7 @@ class TwoHomes:
         self.log, self.loop = log, ManualLoop()
         self.wire: Wire | None = Wire(self)
         self.answered: Callable[[int, bytes], None] = lambda shard, data: None
+        self._saved: list[Callable[[], None]] = []
         self.delivery = Delivery(self.loop, executor, ThrottledLog(_LOG), self, PassingTime())
         self.groups = [self._new_groups(home) for home in range(HOMES)]
         self.leader = self._new_leader()
@@ -98,7 +99,12 @@ class TwoHomes:
 
     def _new_leader(self) -> RemoteMembers:
         leader = RemoteMembers(
-            self.loop, self.groups[1], {self.log.name: self.log}, self._read, ThrottledLog(_LOG)
+            self.loop,
+            self.groups[1],
+            {self.log.name: self.log},
+            self._read,
+            self._saved.append,
+            ThrottledLog(_LOG),
         )
         leader.open()
         return leader
@@ -196,15 +202,22 @@ class TwoHomes:
         self.loop.settle()
 
     def documents(self, home: int) -> dict[str, bytes]:
-        """Return what the groups of a home have to save."""
+        """Return what the groups of a home have to save, and count it as saved."""
         groups = self.groups[home]
         groups.changed.update(groups)
-        return {key: document for key, document in groups.changes(0)[0].items() if document is not None}
+        found = {key: document for key, document in groups.changes(0)[0].items() if document is not None}
+        if home == 1:
+            saved, self._saved[:] = self._saved[:], []
+            for call in saved:
+                call()
+        self.loop.settle()
+        return found
 
     def change_leader(self, documents: dict[str, bytes]) -> None:
         """Have another process lead home 1, with what this one has saved. Its members are gone."""
         self.cut()
         self.leader.close()
+        self._saved.clear()
         for home, session, _ in list(self.members.values()):
             if home == 1:
                 session.client = None

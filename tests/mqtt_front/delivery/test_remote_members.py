@@ -1,6 +1,7 @@
 """Requests of other homes: what a group does with damage, nonsense, and reads of the disk. Assignment itself is
 tested in `feeds.test_remote_group`."""
 
+import itertools
 import json
 import logging
 from collections.abc import Callable, Iterator
@@ -29,7 +30,7 @@ class Home:
 
     def __init__(self, homes: TwoHomes) -> None:
         homes.cut()
-        self._homes, self.is_open = homes, True
+        self._homes, self.is_open, self._numbers = homes, True, itertools.count(10)
         self.answers: list[dict[str, Any]] = []
 
     def send(self, data: bytes) -> None:
@@ -38,7 +39,7 @@ class Home:
     def say(self, groups: Any, number: int = 1, **more: Any) -> list[dict[str, Any]]:
         """Send a message, and return the answers."""
         self.answers.clear()
-        message = {"number": number, "groups": groups, **more}
+        message = {"connection": number, "number": next(self._numbers), "groups": groups, **more}
         self._homes.leader.heard(0, json.dumps(message).encode(), self)
         self._homes.loop.settle()
         return list(self.answers)
@@ -47,20 +48,29 @@ class Home:
 def entry(homes: TwoHomes, **changed: Any) -> dict[str, Any]:
     """Return what a home says of a group."""
     base = {"log": homes.log.name, "filter": FILTER, "start": 0, "owner": "", "connected": 1, "asks": []}
-    return {**base, "held": [], "done": [], "returned": [], **changed}
+    first = {"held": [], "unsure_below": 0}
+    return {**base, **first, "once": False, "done": [], "returned": [], "again": [], **changed}
 
 
 def test_request_gets_what_it_has_room_for_and_the_next_one_what_follows(homes: TwoHomes) -> None:
     homes.publish(10)
     home = Home(homes)
     assert home.say([entry(homes, asks=[3])], is_first=True) == [
-        {"number": 1},
-        {"number": 1, "log": "mqtt", "filter": FILTER, "offsets": [0, 1, 2], "again": False},
+        {"connection": 1},
+        {
+            "connection": 1,
+            "log": "mqtt",
+            "filter": FILTER,
+            "offsets": [0, 1, 2],
+            "again_below": 0,
+            "once": False,
+        },
     ]
     assert [each["offsets"] for each in home.say([entry(homes, asks=[2], done=[0, 1])])] == [[3, 4]]
-    assert [
-        (each["offsets"], each["again"]) for each in home.say([entry(homes, asks=[9], returned=[2])])
-    ] == [([2], True)]
+    answers = home.say([entry(homes, asks=[9], returned=[2], again=[2])])
+    assert [(each["offsets"], each["again_below"]) for each in answers] == [([2], 3)]
+    answers = home.say([entry(homes, asks=[9], returned=[4])])
+    assert [(each["offsets"], each["again_below"]) for each in answers] == [([4], 0)]
     (group,) = homes.groups[1]
     assert group.held == {home_key(0): {2, 3, 4}}
     assert home.say([entry(homes, asks=[1])], number=2) == [], "of another connection"
@@ -91,7 +101,7 @@ def test_nonsense_is_ignored(homes: TwoHomes, groups: object, caplog: pytest.Log
     homes.leader.heard(0, b"{", home)
     homes.publish(1)
     answers = home.say([entry(homes, asks=[1]), entry(homes, log="unknown")], is_first=True, number=2)
-    assert [each["number"] for each in answers] == [2, 2]
+    assert [each["connection"] for each in answers] == [2, 2]
     for broken in ({"asks": [-1]}, {"filter": "$share/"}, {"start": -1}):
         assert home.say([entry(homes, **broken)], number=2) == []
 
@@ -149,7 +159,7 @@ def test_nothing_is_assigned_before_the_state_is_read_and_after_the_front_has_le
     homes.leader.close()
     assert home.say([entry(homes, asks=[1])], is_first=True) == []
     homes.leader.open()
-    assert home.say([entry(homes, asks=[1])], is_first=True) == [{"number": 1}]
+    assert home.say([entry(homes, asks=[1])], is_first=True) == [{"connection": 1}]
     homes.leader.close()
     homes.publish(1)
-    assert home.answers == [{"number": 1}]
+    assert home.answers == [{"connection": 1}]

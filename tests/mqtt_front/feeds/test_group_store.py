@@ -35,7 +35,12 @@ def restored(documents: dict[str, bytes], log: Log, *sessions: str) -> Groups:
 
 @pytest.mark.parametrize(
     ("version", "more"),
-    [(1, ""), (2, ',"owner":"a","unused_s":0.0'), (3, ',"owner":"a","unused_s":0.0,"sent_below":0')],
+    [
+        (1, ""),
+        (2, ',"owner":"a","unused_s":0.0'),
+        (3, ',"owner":"a","unused_s":0.0,"sent_below":0'),
+        (4, ',"owner":"a","unused_s":0.0,"sent_below":0'),
+    ],
 )
 def test_document_is_read_in_every_version_and_written_in_the_newest(
     log: Log, version: int, more: str
@@ -47,7 +52,7 @@ def test_document_is_read_in_every_version_and_written_in_the_newest(
     assert group is not None and (group.seen, group.committed) == (9, 2)
     assert group.next_returned() == [2, 7] and group.held == {"a": {3}}
     assert groups.tally.of("a") == 1
-    written = f'{{"version":3,{common},"owner":"a","unused_s":0.0,"sent_below":0}}'
+    written = f'{{"version":4,{common},"owner":"a","unused_s":0.0,"sent_below":0}}'
     assert saved(groups) == {key: written.encode()}
 
 

@@ -7,8 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from mqtt_front.feeds.feed import LogSource
 from mqtt_front.feeds.group_store import home_key
 from mqtt_front.feeds.remote_group import RemoteGroup
+from mqtt_front.feeds.shared_group import once_key
+from mqtt_front.feeds.subscription import Subscription
 from mqtt_front.sessions.session import Session
 from tests.support.seeds import run_seed, told_on_failure
 from tests.support.two_homes import FILTER, TwoHomes
@@ -129,6 +132,78 @@ def test_messages_that_were_lost_with_a_connection_are_made_up_for(homes: TwoHom
     assert [each.payload for each in homes.client(one).take()] == payload
 
 
+def seen(homes: TwoHomes, session: Session) -> list[tuple[int, bool]]:
+    """Return number and DUP of what a member has received, without an acknowledgement."""
+    return [(int(one.payload), one.duplicate) for one in homes.client(session).take()]
+
+
+def test_first_delivery_has_no_dup_when_the_member_that_asked_did_not_take_it(homes: TwoHomes) -> None:
+    one = homes.join("a", 0, room=2)
+    homes.client(one).writable = False  # it cannot take what it has asked for
+    sent = homes.publish(2)
+    other = homes.join("b", 1)
+    assert seen(homes, other) == [(number, False) for number in sent]
+    homes.leave(other)
+    homes.client(one).writable = True
+    homes.delivery.resume(one)
+    homes.loop.settle()
+    assert seen(homes, one) == [(number, True) for number in sent], "another member has had them"
+
+
+def test_first_delivery_has_no_dup_when_it_was_lost_with_a_connection(homes: TwoHomes) -> None:
+    one = homes.join("a", 0)
+    homes.log.append(b"7", topic="t", flags=2)
+    homes.loop.turn()  # the answer is under way
+    homes.cut()
+    homes.tick()
+    homes.tick()
+    assert seen(homes, one) == [(7, False)]
+
+
+def test_delivery_has_dup_when_what_a_member_has_left_was_lost_with_a_connection(homes: TwoHomes) -> None:
+    one = homes.join("a", 0)
+    sent = homes.publish(2)
+    assert seen(homes, one) == [(number, False) for number in sent]
+    homes.cut()
+    homes.leave(one)
+    other = homes.join("b", 1)
+    homes.tick()
+    assert seen(homes, other) == [(number, True) for number in sent]
+
+
+def test_only_what_a_member_may_have_had_has_dup_when_the_leader_changes(homes: TwoHomes) -> None:
+    one = homes.join("a", 0, room=3)
+    saved = homes.documents(1)
+    homes.publish(8)
+    assert seen(homes, one) == [(number, False) for number in range(3)]
+    homes.change_leader(saved)
+    homes.tick()
+    other = homes.join("b", 1)
+    assert seen(homes, other) == [(number, False) for number in range(3, 8)]
+    homes.change_leader(saved)
+    third = homes.join("c", 1)
+    assert seen(homes, third) == [(number, True) for number in range(8)], "no home has said what it has"
+
+
+def test_what_a_member_left_to_a_leader_that_was_lost_has_dup_until_one_has_saved_it(homes: TwoHomes) -> None:
+    one = homes.join("a", 0, room=3)
+    saved = homes.documents(1)
+    homes.publish(3)
+    assert [number for number, _ in seen(homes, one)] == [0, 1, 2]
+    homes.leave(one)  # and the leader hears of it
+    homes.change_leader(saved)
+    homes.tick()
+    other = homes.join("b", 0, room=2)
+    assert seen(homes, other) == [(0, True), (1, True)]
+    homes.leave(other)
+    homes.tick()
+    saved = homes.documents(1)
+    homes.publish(2)
+    homes.change_leader(saved)
+    homes.tick()
+    assert seen(homes, homes.join("c", 1)) == [(0, True), (1, True), (2, False), (3, False), (4, False)]
+
+
 @pytest.mark.parametrize("is_saved", [False, True])
 def test_members_keep_what_they_have_when_the_leader_changes(homes: TwoHomes, is_saved: bool) -> None:
     one = homes.join("a", 0, room=4)
@@ -167,8 +242,9 @@ def test_members_are_known_and_what_they_had_is_assigned_again_when_their_home_c
     (group,) = homes.groups[1]
     assert list(branch.members) == ["a"]
     assert (list(group.members), group.held) == ([home_key(0)], {})
+    sent = homes.publish(1)
     other = homes.join("b", 1)
-    assert homes.taken(other) == [0, 1, 2]
+    assert seen(homes, other) == [(0, True), (1, True), (2, True), *[(number, False) for number in sent]]
 
 
 def test_what_a_home_has_goes_to_others_when_it_is_away_for_long(
@@ -266,11 +342,25 @@ def test_no_record_is_lost_when_leaders_and_homes_are_lost(homes: TwoHomes, run:
         assert taken.keys() == set(range(homes.published))
 
 
+def test_member_at_qos_2_gets_nothing_that_was_assigned_before_it_came(homes: TwoHomes) -> None:
+    one, other = homes.join("a", 0), homes.join("b", 0)
+    homes.log.append(b"7", topic="t", flags=2)
+    homes.loop.turn()  # the answer to the first member is under way
+    other.subscribe(Subscription(FILTER, 2), [LogSource.of(homes.log, homes.groups[0])])
+    homes.delivery.start(other)
+    homes.loop.settle()
+    assert (seen(homes, one), seen(homes, other)) == ([], [])
+    (group,) = homes.groups[1]
+    assert group.held == {once_key(home_key(0)): {0}}, "it went back, and was assigned to be delivered once"
+    homes.documents(1)
+    assert [*seen(homes, one), *seen(homes, other)] == [(7, False)]
+
+
 def test_member_waits_for_the_copy_of_its_node(homes: TwoHomes) -> None:
     one, end = homes.join("a", 0), homes.log.end_offset
     (branch,) = homes.groups[0]
     assert isinstance(branch, RemoteGroup)
-    branch.given([end + 1, end], again=False)
+    branch.given([end + 1, end], again_below=0, once=False)
     homes.loop.settle()
     assert homes.client(one).publishes == []
     homes.leader.close()  # it would assign them again

@@ -1,5 +1,6 @@
 """Documents are written off the loop: in order, many in one transaction, and again after a failure."""
 
+import functools
 import logging
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -68,6 +69,16 @@ def test_document_is_waited_for_as_long_as_it_is_on_its_way(executor: ThreadPool
     assert called[1:3] == ["pending", "in the transaction"]
     loop.run_until(lambda: writer.saved)
     assert called[3:] == ["in the next one"] and writer.is_saved("a")
+    called.clear()
+    for name, key in (("nothing written", ""), ("pending", "a"), ("in the transaction", "")):
+        if key:
+            writer.write(key, b"3")
+        writer.once_all_saved(functools.partial(called.append, name))
+        if name == "pending":
+            loop.turn()
+    assert called == ["nothing written"]
+    loop.run_until(lambda: writer.saved)
+    assert called == ["nothing written", "pending", "in the transaction"]
 
 
 def test_failed_write_is_logged_and_repeated_unless_outdated(
