@@ -257,7 +257,7 @@ class RemoteMembers:
         home.requests.get(group, set()).discard(request)
         group.give(home.key, offsets, once=request.once)
         again_below = offsets[-1] + 1 if group.repeats(returned) else group.assigned_below
-        message = {"log": group.log.name, "filter": group.topic_filter, "offsets": offsets}
+        message: dict[str, Any] = {"log": group.log.name, "filter": group.topic_filter, "offsets": offsets}
         message |= {"again_below": again_below, "once": request.once}
         if request.once:
             self._send_saved(home, message)

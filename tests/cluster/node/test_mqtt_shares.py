@@ -8,12 +8,13 @@ import os
 import random
 import time
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from mqtt_front.codec.packets import Puback, Publish, Request, Unsuback, Unsubscribe
+from mqtt_front.codec.packets import Puback, Pubcomp, Publish, Pubrec, Pubrel, Request, Unsuback, Unsubscribe
 from mqtt_front.codec.properties import Properties
 from tests.cluster.mqtt_cluster import MqttCluster, break_in_turn, finish, mqtt_cluster, roaming, until
 from tests.cluster.node.test_mqtt_shards import FAULTS, LASTING, SHARDS, break_leader, named
@@ -138,11 +139,8 @@ def test_members_of_other_homes_have_what_those_of_one_server_have(tmp_path: Pat
             assert home.subscribe(*[Request(one, 2) for one in filters]) == (2, 2, 2)
             unsubscribe(home, *filters)
         source.publish(topic, b"1")
-        source.publish(topic, b"2", 2)
-        assert [(each.payload, each.qos) for each in one.receive(2, acknowledge=False)] == [
-            (b"1", 1),
-            (b"2", 2),
-        ]
+        source.publish(topic, b"2")
+        assert [each.payload for each in one.receive(2, acknowledge=False)] == [b"1", b"2"]
         taken_over, answer = cluster.client(there, doors[2], clean=False, properties=LASTING)
         assert answer.session_present
         assert [(each.payload, each.duplicate) for each in taken_over.receive(2)] == [
@@ -150,7 +148,19 @@ def test_members_of_other_homes_have_what_those_of_one_server_have(tmp_path: Pat
             (b"2", True),
         ]
         one.close()
+        source.send(Publish(topic, b"once", 2, packet_id=9))
+        source.expect(Pubrec)
+        source.send(Pubrel(9))
+        source.expect(Pubcomp)
+        (first,) = taken_over.receive(1, acknowledge=False)
+        assert (first.payload, first.qos, first.duplicate) == (b"once", 2, False)
         taken_over.close()
+        back, _ = cluster.client(there, doors[0], clean=False, properties=LASTING)
+        assert back.receive(1, acknowledge=False) == [replace(first, duplicate=True)]
+        back.send(Pubrec(first.packet_id))
+        back.expect(Pubrel)
+        back.send(Pubcomp(first.packet_id))
+        back.close()
         source.publish(topic, b"kept")
         with cluster.client(named(1, "other"), doors[0])[0] as other:
             assert other.subscribe(f"$queue/q/{topic}") == (1,)
