@@ -1,6 +1,6 @@
 """Two homes of a cluster whose members share a subscription at QoS 2, and clients of both, as a model of all that can
 happen between: a log that home 1 leads, what each home has stored, connections that are cut, and homes that are lost
-with whatever they had not stored. Sessions, groups, deliveries and the handling of acknowledgements are real. Each home
+with all that they had not stored. Sessions, groups, deliveries and the handling of acknowledgements are real. Each home
 has a loop of its own, which is turned by hand and ends with it."""
 
 import itertools
