@@ -1,5 +1,5 @@
-"""A record at QoS 2 goes to one member of a shared subscription, once, also when homes of a cluster and what is between them are
-lost."""
+"""A record at QoS 2 goes to one member of a shared subscription, once, also when homes of a cluster and what is
+between them are lost."""
 
 import random
 from collections import Counter
