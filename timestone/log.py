@@ -68,7 +68,6 @@ class Log(loops.Published, ReadableLog):
         self.config_checks: list[Callable[[LogConfig], None]] = []
         """Raise ValueError for settings that a user of the log could not work with, such as a front."""
         self._store = store
-        self._topic_names = topics.by_id
         self._active_segment = self._segments_type(
             place,
             config,
@@ -211,7 +210,7 @@ class Log(loops.Published, ReadableLog):
             )
         if self._closed:
             self.check_open()  # without the lock: at the exit of the interpreter a stopped thread may hold it
-        write_batch.check(self.config.record_bytes, len(self._topic_names))
+        write_batch.check(self.config.record_bytes, len(self.topics))
         return self._commit.append(write_batch, level)
 
     def submit(
@@ -232,7 +231,7 @@ class Log(loops.Published, ReadableLog):
         if not isinstance(write_batch, WriteBatch):
             raise TypeError(f"invalid submission: expected a WriteBatch, got {type(write_batch).__name__}")
         self._end.check_appendable()
-        write_batch.check(self.config.record_bytes, len(self._topic_names))
+        write_batch.check(self.config.record_bytes, len(self.topics))
         return self._commit.submit(write_batch, Ack(ack), done, woken)
 
     def when_synced(self, offset: int, done: Callable[[Exception | None], None]) -> None:

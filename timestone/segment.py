@@ -123,7 +123,7 @@ class SegmentCache(Protocol):
     def used(self, segment: "Segment") -> None: ...
 
 
-class Segment:
+class Segment(loops.ShownSegment):
     """Records [base, base + count) of a log. Thread-safe for readers; one writer may raise `count`."""
 
     def __init__(
@@ -144,7 +144,6 @@ class Segment:
         self.index_path = names.index_path(folder, base_offset)
         self.segment_path = names.segment_path(folder, base_offset, trailer.generation if trailer else 0)
         self.count = trailer.entry_count if trailer else count
-        """Number of published records; only increases."""
         self.trailer = trailer
         self.seal = EntrySeal(log_id, base_offset)
         self._files = files

@@ -12,6 +12,8 @@ Compare `commit_delay` of PostgreSQL. Starts no thread."""
 import time
 from collections.abc import Callable
 
+from timestone.kernel.loops import AwaitedBytes
+
 SMALL_BYTES = 16 * 1024
 """With fewer bytes in flight a flush is short, and a long delay gains little."""
 PATIENCE_MOST_S = 0.001
@@ -21,7 +23,7 @@ _RECENT_S = 1.0
 """For so long, the last flush tells how busy the disk is."""
 
 
-class CommitDelay:
+class CommitDelay(AwaitedBytes):
     """Commit delay of one log. Called under its write lock, except for `begin`, `end` and the properties."""
 
     def __init__(self, now_s: Callable[[], float] = time.perf_counter) -> None:
@@ -29,7 +31,6 @@ class CommitDelay:
         self._began_s = 0.0
         self._took_s = 0.0
         self.awaited_bytes = 0
-        """Bytes that are written and wait for a flush."""
         self._round_bytes = 0
         self._is_shared = False
         """Whether the last flush served more than one submission."""

@@ -8,12 +8,13 @@ from collections.abc import Iterator
 
 from timestone.commit.submission import Submission
 from timestone.errors import QueueFull
+from timestone.kernel.loops import QueuedBytes
 
 _COMBINED_BYTES = 8 * 1024 * 1024
 """Maximum size of batches that are written together: more would only delay the first."""
 
 
-class SubmissionQueue:
+class SubmissionQueue(QueuedBytes):
     """Queue of one log. Any thread may call `put`; one thread at a time takes submissions out."""
 
     def __init__(self, log: str, limit_bytes: int) -> None:
@@ -22,7 +23,6 @@ class SubmissionQueue:
         self._waiting: list[Submission] = []
         self._lock = threading.Lock()
         self.queued_bytes = 0
-        """Memory of the submissions that wait or are being written."""
 
     def put(self, submission: Submission) -> None:
         """Add a submission. Raises QueueFull; an empty queue takes a submission of any size."""

@@ -60,7 +60,7 @@ class NamesWatcher(Protocol):
         """Forget the ids from `count` on, whose names are still there."""
 
 
-class TopicDictionary:
+class TopicDictionary(loops.AssignedTopics):
     """Names by id and ids by name. Reading needs no lock; any thread may call `add`.
 
     The owner of the store adds names. They reach the file with `write_added`, which the writer of the log calls
@@ -89,16 +89,14 @@ class TopicDictionary:
         self._limit = limit
         self._limit_bytes = limit_bytes
         self._fd: int | None = files.open(path, write=writable)
-        self._names: list[str | None] = []
+        self._names = []
         self.ids = loops.NumberedNames()
-        """Ids by name, which the kernel looks up for an append. Read only; replaced when names are removed."""
         self._name_bytes = 0
         self._lock = threading.Lock()
         self.is_cut = False
         """Whether names may be removed: only in a replicated log."""
         self._watched: weakref.WeakSet[NamesWatcher] = weakref.WeakSet()
         self.written_count = 0
-        """Number of names in the file: those after them were added since the last `write_added`."""
         self._end = HEADER_BYTES
         self._unsynced = writable
         """Names of a killed owner may be in the page cache only, so the first sync flushes."""

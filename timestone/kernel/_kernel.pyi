@@ -2,18 +2,24 @@
 
 from timestone.kernel.open_records import OpenRecords as OpenRecords
 from timestone.kernel.open_records import SegmentRecords as SegmentRecords
+from timestone.kernel.prepared import AssignedTopics as AssignedTopics
+from timestone.kernel.prepared import AwaitedBytes as AwaitedBytes
 from timestone.kernel.prepared import Budget as Budget
 from timestone.kernel.prepared import Columns as Columns
+from timestone.kernel.prepared import PausedWrites as PausedWrites
 from timestone.kernel.prepared import PreparedCommit as PreparedCommit
 from timestone.kernel.prepared import PreparedEnd as PreparedEnd
 from timestone.kernel.prepared import PreparedLog as PreparedLog
 from timestone.kernel.prepared import PreparedSegment as PreparedSegment
 from timestone.kernel.prepared import PreparedTail as PreparedTail
+from timestone.kernel.prepared import QueuedBytes as QueuedBytes
 from timestone.kernel.prepared import StoredPieces as StoredPieces
 from timestone.kernel.prepared import StoredRun as StoredRun
 from timestone.kernel.published import ParkedWaiters as ParkedWaiters
 from timestone.kernel.published import Published as Published
 from timestone.kernel.published import ReaderCursor as ReaderCursor
+from timestone.kernel.published import ShownSegment as ShownSegment
+from timestone.kernel.published import ShownSegments as ShownSegments
 from timestone.kernel.pure import Buffer
 from timestone.kernel.pure import DurationCounts as DurationCounts
 from timestone.kernel.pure import Lock as Lock

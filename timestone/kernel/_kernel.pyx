@@ -96,10 +96,11 @@ cdef extern from "Python.h" nogil:
     char *bytes_in "PyBytes_AS_STRING"(PyObject *piece)
     Py_ssize_t size_of "PyBytes_GET_SIZE"(PyObject *piece)
 
-INTERFACE = 17  # see timestone/kernel/loops.py
+INTERFACE = 18  # see timestone/kernel/loops.py
 CRC32C_BY_INSTRUCTION = bool(crc32c_start())
 
 cdef extern from "Python.h":
+    void PyObject_GC_UnTrack(PyObject *items)
     void PyTuple_SET_ITEM(object items, Py_ssize_t place, object item)
     int PyUnicode_CheckExact(object name)
     int PyUnicode_Compare(object one, object other)
@@ -162,28 +163,26 @@ cdef class View:
         return self.size // item_bytes
 
 
-@freelist(8)
-cdef class Column:
-    """One value a record: from a buffer, or the same for all, which is a column with a stride of zero bytes."""
+cdef struct Values:  # one a record; the same one for all has a stride of zero bytes
+    const uint8_t *at
+    Py_ssize_t step
+    uint32_t value
 
+
+cdef View values_of(source, Py_ssize_t item_bytes, Py_ssize_t count, Values *values):
+    """Find the values of a column: a buffer, which the returned view holds, or one number for all."""
     cdef View view
-    cdef const uint8_t *at
-    cdef Py_ssize_t step
-    cdef uint32_t value
-
-    def __cinit__(self, source, Py_ssize_t item_bytes, Py_ssize_t count):
-        if isinstance(source, int):
-            if not 0 <= source <= (U32_MAX if item_bytes == 4 else U16_MAX):
-                raise OverflowError(f"{source} does not fit into {item_bytes} bytes")
-            self.value = source
-            self.at = <const uint8_t *>&self.value
-            self.step = 0
-            return
-        self.view = View(source)
-        if self.view.count(item_bytes) != count:
-            raise ValueError(f"invalid column: expected {count} values, got {self.view.count(item_bytes)}")
-        self.at = self.view.data
-        self.step = item_bytes
+    if isinstance(source, int):
+        if not 0 <= source <= (U32_MAX if item_bytes == 4 else U16_MAX):
+            raise OverflowError(f"{source} does not fit into {item_bytes} bytes")
+        values.value, values.step = source, 0
+        values.at = <const uint8_t *>&values.value
+        return None
+    view = View(source)
+    if view.count(item_bytes) != count:
+        raise ValueError(f"invalid column: expected {count} values, got {view.count(item_bytes)}")
+    values.at, values.step = view.data, item_bytes
+    return view
 
 
 def crc32c(data, uint32_t crc=0):
@@ -333,7 +332,7 @@ def gathered(payloads not None, Py_ssize_t apart_bytes):
         crc = crc32c_of(<const uint8_t *>bytes_in(items[number]), size)
         memcpy(crc_at + 4 * number, &crc, 4)
         at += size
-    return (joined,), lengths, total, crcs
+    return piece_alone(joined), lengths, total, crcs
 
 
 def pwritev(int fd, tuple pieces not None, int64_t position):
@@ -410,8 +409,12 @@ cdef class NumberedNames:
             self.count += 1
 
     def find(self, str name not None):
+        cdef int64_t number = self.number_of(name)
+        return None if number < 0 else number
+
+    cdef int64_t number_of(self, str name) except? -1:
         cdef Slot *slot = self.slot_of(<PyObject *>name, PyObject_Hash(name))
-        return None if slot.name == NULL else slot.number
+        return -1 if slot.name == NULL else <int64_t>slot.number
 
     def find_all(self, tuple names not None):
         cdef Py_ssize_t count = PyTuple_GET_SIZE(names)
@@ -509,9 +512,10 @@ cdef bytes filled(
     cdef View crc_view = View(data_crcs)
     if crc_view.size and crc_view.count(4) != count:
         raise ValueError(f"invalid checksums: expected {count}, got {crc_view.count(4)}")
-    cdef Column topics = Column(topic_ids, 4, count)
-    cdef Column headers = Column(header_lengths, 2, count)
-    cdef Column flag_column = Column(flags, 2, count)
+    cdef Values topics, headers, flag_values
+    cdef View topic_view = values_of(topic_ids, 4, count, &topics)
+    cdef View header_view = values_of(header_lengths, 2, count, &headers)
+    cdef View flag_view = values_of(flags, 2, count, &flag_values)
     cdef uint32_t first = last_ordinal_fits(count, ordinal)
     cdef uint64_t total = sum_of(length_view.data, count)
     cdef uint64_t data_bytes = 0
@@ -531,7 +535,7 @@ cdef bytes filled(
     cdef int64_t missing
     if total + count * ENTRY_BYTES < <uint64_t>(LONG_BYTES if target == NULL else LONG_WRITE_BYTES):
         missing = fill(
-            entries, count, items, length_view.data, topics, headers, flag_column, crcs, start, timestamp_us, first,
+            entries, count, items, length_view.data, &topics, &headers, &flag_values, crcs, start, timestamp_us, first,
             salt_crc,
         )
         if target != NULL:
@@ -539,7 +543,7 @@ cdef bytes filled(
     else:
         with nogil:
             missing = fill(
-                entries, count, items, length_view.data, topics, headers, flag_column, crcs, start, timestamp_us, first,
+                entries, count, items, length_view.data, &topics, &headers, &flag_values, crcs, start, timestamp_us, first,
                 salt_crc,
             )
             if target != NULL:
@@ -588,8 +592,8 @@ cdef uint64_t sum_of(const uint8_t *lengths, Py_ssize_t count) noexcept nogil:
 
 
 cdef int64_t fill(
-    uint8_t *entries, Py_ssize_t count, PyObject **pieces, const uint8_t *lengths, Column topics, Column headers,
-    Column flags, const uint8_t *data_crcs, uint32_t position, int64_t timestamp_us, uint32_t ordinal, uint32_t salt_crc
+    uint8_t *entries, Py_ssize_t count, PyObject **pieces, const uint8_t *lengths, const Values *topics,
+    const Values *headers, const Values *flags, const uint8_t *data_crcs, uint32_t position, int64_t timestamp_us, uint32_t ordinal, uint32_t salt_crc
 ) noexcept nogil:
     """Return 0, or by how many bytes a record exceeds its piece.
 
@@ -599,14 +603,17 @@ cdef int64_t fill(
     cdef Py_ssize_t number
     cdef uint32_t length, topic, crc
     cdef uint16_t header_length, flag
-    cdef uint64_t place, marks, crcs
+    cdef uint64_t place, marks = 0, crcs
     cdef const uint8_t *data = NULL
     cdef uint64_t left = 0
+    cdef bint differ = topics.step or headers.step or flags.step
     for number in range(count):
         memcpy(&length, lengths + 4 * number, 4)
-        memcpy(&topic, topics.at + number * topics.step, 4)
-        memcpy(&header_length, headers.at + number * headers.step, 2)
-        memcpy(&flag, flags.at + number * flags.step, 2)
+        if differ or number == 0:
+            memcpy(&topic, topics.at + number * topics.step, 4)
+            memcpy(&header_length, headers.at + number * headers.step, 2)
+            memcpy(&flag, flags.at + number * flags.step, 2)
+            marks = topic | <uint64_t>header_length << 32 | <uint64_t>flag << 48
         while left == 0 and length:
             data = <const uint8_t *>bytes_in(pieces[0])
             left = <uint64_t>size_of(pieces[0])
@@ -618,7 +625,6 @@ cdef int64_t fill(
         else:
             memcpy(&crc, data_crcs + 4 * number, 4)
         place = position | <uint64_t>length << 32
-        marks = topic | <uint64_t>header_length << 32 | <uint64_t>flag << 48
         crcs = crc | <uint64_t>crc32c_extend_entry(
             salt_crc, ordinal + <uint32_t>number, place, <uint64_t>timestamp_us, marks, crc
         ) << 32
@@ -831,6 +837,12 @@ cdef class Lock:
         self.give()
 
 
+cdef inline tuple piece_alone(bytes piece):
+    pieces = (piece,)
+    PyObject_GC_UnTrack(<PyObject *>pieces)  # as a collection would do when it looks at them
+    return pieces
+
+
 cdef inline void put(object record, Py_ssize_t place, object field):
     Py_INCREF(field)
     PyTuple_SET_ITEM(record, place, field)
@@ -902,7 +914,7 @@ cdef Columns single_of(kind, stored_kind, bytes payload, topic_id, flags, header
     cdef Columns one = <Columns?>new_object(kind, ())
     cdef StoredPieces stored = <StoredPieces?>new_object(stored_kind, ())
     cdef uint64_t size_bytes = <uint64_t>PyBytes_GET_SIZE(payload)
-    stored.pieces, stored.size_bytes = (payload,), <int64_t>size_bytes
+    stored.pieces, stored.size_bytes = piece_alone(payload), <int64_t>size_bytes
     one.count, one.size_bytes, one.stored = 1, stored.size_bytes, stored
     one.lengths = PyBytes_FromStringAndSize(<char *>&size_bytes, 4)  # little-endian, as entries are
     one.topic_ids, one.flags, one.header_lengths, one.crcs = topic_id, flags, header_length, b""
@@ -985,6 +997,7 @@ cdef class PreparedLog:
     cdef public int64_t _last_timestamp_us, _segment_bytes, _segment_entries, _roll_age_us, _record_bytes
     cdef public PreparedSegment _writer
     cdef public object _unsynced_runs, _now_us, _run_type
+    cdef public ShownSegments segment_list
 
     def write_prepared(self, Columns write_batch not None):
         return self.prepared(write_batch)
@@ -993,17 +1006,18 @@ cdef class PreparedLog:
         cdef PreparedSegment writer = self._writer
         if writer is None or writer.count == 0:
             return None
-        cdef int64_t now_us = max(<int64_t>self._now_us(), self._last_timestamp_us)
+        cdef int64_t read_us = wall_us() if self._now_us is now_us else self._now_us()
+        cdef int64_t time_us = max(read_us, self._last_timestamp_us)
         cdef int64_t count = write_batch.count, size_bytes = write_batch.size_bytes
         if (
             writer.size_bytes + size_bytes > self._segment_bytes
             or writer.count + count > self._segment_entries
-            or now_us - writer.created_us >= self._roll_age_us
+            or time_us - writer.created_us >= self._roll_age_us
         ):
             return None
         cdef int64_t position = writer.size_bytes
         try:
-            entries = writer.written(write_batch, now_us)
+            entries = writer.written(write_batch, time_us)
         except Exception as error:
             return self._half_written(write_batch, error)
         if entries is None:
@@ -1012,7 +1026,7 @@ cdef class PreparedLog:
         run.base_offset, run.end_offset, run.position = self.next_offset, self.next_offset + count, position
         run.entries, run.stored = entries, write_batch.stored
         self.next_offset += count
-        self._last_timestamp_us = now_us
+        self._last_timestamp_us = time_us
         self._unsynced_runs.append(run)
         self.unsynced_bytes += size_bytes + PyBytes_GET_SIZE(entries)
         return run
@@ -1028,6 +1042,18 @@ cdef class Budget:
     def __cinit__(self):
         self.lock = Lock()
 
+    def make_room_locked(self):
+        self.make_room()
+
+    cdef int make_room(self) except -1:
+        while self.used_bytes > self.limit_bytes and self.order:
+            self.used_bytes -= (<PreparedTail?>self.order.popleft()).drop_oldest()
+        return 0
+
+
+cdef uint64_t NO_OFFSET = 1 << 63
+cdef StoredRun nothing = StoredRun(0, 0, b"", StoredPieces((b"",), 0), 0)
+
 
 cdef class PreparedTail:
     """See the Python version in `timestone.kernel.prepared`."""
@@ -1037,6 +1063,23 @@ cdef class PreparedTail:
     cdef public StoredRun _newest
     cdef public uint64_t first_offset
     cdef public Budget _budget
+
+    def __init__(self, Budget budget not None):
+        self._budget, self._runs, self._ends = budget, [], []
+        self._newest, self.first_offset = nothing, NO_OFFSET
+
+    cdef int64_t drop_oldest(self) except -1:
+        cdef Py_ssize_t at = self._dropped + 1
+        cdef int64_t cost_bytes = (<StoredRun>self._runs[at - 1]).cost()
+        self._runs[at - 1], self._dropped = nothing, at
+        if at < len(self._runs):
+            self.first_offset = (<StoredRun>self._runs[at]).base_offset
+        else:
+            self.first_offset, self._newest = NO_OFFSET, nothing
+        if at >= 1024 and at * 2 >= len(self._runs):
+            del self._runs[:at], self._ends[:at]
+            self._dropped = 0
+        return cost_bytes
 
     def add(self, StoredRun run not None):
         self.keep(run)
@@ -1053,12 +1096,16 @@ cdef class PreparedTail:
             budget.order.append(self)
             budget.used_bytes += run.cost()
             if budget.used_bytes > budget.limit_bytes:
-                budget.make_room_locked()
+                budget.make_room()
         finally:
             budget.lock.give()
 
 
 def now_us():
+    return wall_us()
+
+
+cdef int64_t wall_us() noexcept:
     cdef timespec now
     clock_gettime(CLOCK_REALTIME, &now)
     return max(1, <int64_t>now.tv_sec * 1_000_000 + now.tv_nsec // 1000)
@@ -1072,6 +1119,33 @@ cdef double seconds_of(now_s) except? -1:
     return <double>now.tv_sec + <double>now.tv_nsec * 1e-9
 
 
+cdef class AssignedTopics:
+    """See the Python version in `timestone.kernel.prepared`."""
+
+    cdef public list _names
+    cdef public NumberedNames ids
+    cdef public Py_ssize_t written_count
+
+
+cdef class PausedWrites:
+    """See the Python version in `timestone.kernel.prepared`."""
+
+    cdef public object now_s
+    cdef public double slow_s, paused_until_s
+
+
+cdef class QueuedBytes:
+    """See the Python version in `timestone.kernel.prepared`."""
+
+    cdef public int64_t queued_bytes
+
+
+cdef class AwaitedBytes:
+    """See the Python version in `timestone.kernel.prepared`."""
+
+    cdef public int64_t awaited_bytes
+
+
 cdef class PreparedEnd:
     """See the Python version in `timestone.kernel.prepared`."""
 
@@ -1079,9 +1153,10 @@ cdef class PreparedEnd:
     cdef public DurationCounts writes
     cdef public int64_t written_bytes, _unchecked_bytes
     cdef public double _check_bytes
-    cdef public list _topic_names
+    cdef public AssignedTopics topics
+    cdef public PausedWrites inline_writes
     cdef readonly Lock lock
-    cdef public object closed, failure, topics, inline_writes, _events
+    cdef public object closed, failure, _events
 
     def __cinit__(self):
         self.lock = Lock()
@@ -1093,7 +1168,7 @@ cdef class PreparedEnd:
         cdef PreparedLog log = self.active_segment
         cdef int64_t size_bytes = write_batch.size_bytes, change_count = log.change_count
         if (
-            len(self._topic_names) != <Py_ssize_t>self.topics.written_count
+            len(self.topics._names) != self.topics.written_count
             or self._unchecked_bytes + size_bytes >= self._check_bytes
             or self.closed is not None
         ):
@@ -1109,7 +1184,11 @@ cdef class PreparedEnd:
             run = log.prepared(write_batch)
             if run is None:
                 return None
-            self._events.published(run, write_batch, log.next_offset, woken)
+            events = self._events
+            if isinstance(events, Published) and (<Published>events).shows_at_once:
+                (<Published>events).show(run, write_batch, log.next_offset, woken)
+            else:
+                events.published(run, write_batch, log.next_offset, woken)
         except BaseException as error:
             self._judge(error)
             raise
@@ -1117,7 +1196,7 @@ cdef class PreparedEnd:
             if log.change_count != change_count:
                 self._segment_changed()
             ended_s = seconds_of(now_s)
-            if inline and ended_s - began_s > <double>self.inline_writes.slow_s:
+            if inline and ended_s - began_s > self.inline_writes.slow_s:
                 self.inline_writes.was_slow(began_s, ended_s)
         self._unchecked_bytes += size_bytes
         self.writes.note(<int64_t>((ended_s - began_s) * 1e9), 1)
@@ -1129,7 +1208,9 @@ cdef class PreparedCommit:
     """See the Python version in `timestone.kernel.prepared`."""
 
     cdef public PreparedEnd _end
-    cdef public object _queue, _committer, _default_level, direct_level, _batch_type, _stored_type, delay, sync_lock
+    cdef public QueuedBytes _queue
+    cdef public AwaitedBytes delay
+    cdef public object _committer, _default_level, direct_level, _batch_type, _stored_type, sync_lock
     cdef public int64_t _queue_bytes, _sync_interval_bytes, _flush_bytes
     cdef public bint is_sync_expected
 
@@ -1165,7 +1246,7 @@ cdef class PreparedCommit:
             or not (level is self.direct_level or (type(level) is str and <str>level == "written"))
         ):
             return None
-        return NO_TOPIC if topic is None else (<NumberedNames?>self._end.topics.ids).find(topic)
+        return NO_TOPIC if topic is None else self._end.topics.ids.find(topic)
 
     def append_written(self, Columns write_batch not None):
         return self.written(write_batch)
@@ -1196,7 +1277,7 @@ cdef class PreparedCommit:
                 self._queue.queued_bytes or self.delay.awaited_bytes > SMALL_FLUSH_BYTES
                 or (self._flush_bytes > SMALL_FLUSH_BYTES and self.sync_lock.locked())
                 or write_batch.size_bytes + write_batch.count * ENTRY_BYTES > INLINE_BYTES
-                or seconds_of(end.inline_writes.now_s) < <double>end.inline_writes.paused_until_s
+                or seconds_of(end.inline_writes.now_s) < end.inline_writes.paused_until_s
             ):
                 return None
             first = end.write_prepared_locked(write_batch, True, woken)
@@ -1215,6 +1296,18 @@ cdef class PreparedCommit:
         if not (self.is_sync_expected and self._end.active_segment.unsynced_bytes < self._sync_interval_bytes):
             self._committer.expect_sync(self)
         return 0
+
+
+cdef class ShownSegments:
+    """See the Python version in `timestone.kernel.published`."""
+
+    cdef public object segments
+
+
+cdef class ShownSegment:
+    """See the Python version in `timestone.kernel.published`."""
+
+    cdef public int64_t base_offset, count
 
 
 cdef class ParkedWaiters:
@@ -1245,8 +1338,12 @@ cdef class Published:
     cdef public PreparedEnd _end
     cdef public PreparedCommit _commit
     cdef public ParkedWaiters wakeups
-    cdef public object _active_segment
+    cdef public PreparedLog _active_segment
     cdef public int64_t _start_offset, _end_offset, _compacted_to
+    cdef bint shows_at_once  # no subclass shows records otherwise
+
+    def __cinit__(self, *_, **__):
+        self.shows_at_once = type(self).published is Published.published
 
     @property
     def end_offset(self):
@@ -1256,10 +1353,10 @@ cdef class Published:
         cdef PreparedEnd end = self._end
         topic_id = write_batch.topic_ids
         if (
-            type(topic_id) is not int or not (topic_id < len(end._topic_names) or topic_id == NO_TOPIC)
+            type(topic_id) is not int or not (topic_id < len(end.topics._names) or topic_id == NO_TOPIC)
             or write_batch.size_bytes > end.active_segment._record_bytes
         ):
-            write_batch.check(end.active_segment._record_bytes, len(end._topic_names))
+            write_batch.check(end.active_segment._record_bytes, len(end.topics._names))
         first = self._commit.inline(write_batch, woken, None)
         return None if first is None else range(first, first + write_batch.count)
 
@@ -1278,14 +1375,17 @@ cdef class Published:
         )
 
     def published(self, StoredRun run not None, Columns write_batch not None, int64_t end_offset, list woken=None):
+        self.show(run, write_batch, end_offset, woken)
+
+    cdef int show(self, StoredRun run, Columns write_batch, int64_t end_offset, list woken) except -1:
         self._tail.keep(run)
         segments = self._active_segment.segment_list.segments
-        growing = segments[len(segments) - 1]
+        cdef ShownSegment growing = segments[len(segments) - 1]
         cdef ParkedWaiters wakeups = self.wakeups
         wakeups.lock.take()
         try:
             self._end_offset = end_offset
-            growing.count = end_offset - <int64_t>growing.base_offset
+            growing.count = end_offset - growing.base_offset
             found = wakeups.woken_by(run.base_offset, write_batch.topic_ids) if wakeups.parked else None
         finally:
             wakeups.lock.give()
@@ -1294,6 +1394,7 @@ cdef class Published:
                 wakeups.wake(found)
             else:
                 woken += found
+        return 0
 
 
 cdef class ReaderCursor:

@@ -13,6 +13,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 __all__ = [
+    "AssignedTopics",
+    "AwaitedBytes",
     "Budget",
     "Columns",
     "DurationCounts",
@@ -20,14 +22,18 @@ __all__ = [
     "NumberedNames",
     "OpenRecords",
     "ParkedWaiters",
+    "PausedWrites",
     "PreparedCommit",
     "PreparedEnd",
     "PreparedLog",
     "PreparedSegment",
     "PreparedTail",
     "Published",
+    "QueuedBytes",
     "ReaderCursor",
     "SegmentRecords",
+    "ShownSegment",
+    "ShownSegments",
     "StoredPieces",
     "StoredRun",
     "crc32c",
@@ -43,7 +49,7 @@ __all__ = [
     "write_records",
 ]
 
-INTERFACE = 17
+INTERFACE = 18
 """Incremented with every change of a signature or result, so that a stale build is not used with newer sources."""
 
 PURE_WANTED = os.environ.get("TIMESTONE_PURE", "").lower() not in ("", "0", "no", "false")
@@ -87,17 +93,21 @@ if TYPE_CHECKING or _native is None:
     from timestone.kernel.crc import crc32c
     from timestone.kernel.open_records import OpenRecords, SegmentRecords
     from timestone.kernel.prepared import (
+        AssignedTopics,
+        AwaitedBytes,
         Budget,
         Columns,
+        PausedWrites,
         PreparedCommit,
         PreparedEnd,
         PreparedLog,
         PreparedSegment,
         PreparedTail,
+        QueuedBytes,
         StoredPieces,
         StoredRun,
     )
-    from timestone.kernel.published import ParkedWaiters, Published, ReaderCursor
+    from timestone.kernel.published import ParkedWaiters, Published, ReaderCursor, ShownSegment, ShownSegments
     from timestone.kernel.pure import (
         DurationCounts,
         Lock,

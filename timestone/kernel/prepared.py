@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from timestone.kernel.entries import ENTRY_BYTES, HEADER_BYTES
-from timestone.kernel.pure import DurationCounts, Lock, write_records
+from timestone.kernel.pure import DurationCounts, Lock, NumberedNames, write_records
 from timestone.record import FLAG_REMOVED
 
 RUN_COST_BYTES = 300
@@ -178,6 +178,8 @@ class PreparedLog:
     _now_us: Callable[[], int]
     _run_type: type[Any]
     """Subclass of `StoredRun`."""
+    segment_list: Any
+    """`ShownSegments`. Replaced as a whole at every change, so that readers need no lock."""
 
     def write_prepared(self, write_batch: Columns) -> Any:
         """Write a batch and return its run, if that takes two writes to prepared files and nothing else. Return None
@@ -227,6 +229,15 @@ class Budget:
         one.lock = Lock()
         return one
 
+    def make_room_locked(self) -> None:
+        """Evict the oldest runs of the store."""
+        while self.used_bytes > self.limit_bytes and self.order:
+            self.used_bytes -= self.order.popleft().drop_oldest_locked()
+
+
+_NO_OFFSET = 1 << 63
+_NOTHING = StoredRun(0, 0, b"", StoredPieces((b"",), 0), 0)
+
 
 class PreparedTail:
     """Newest records of a log in memory."""
@@ -240,6 +251,25 @@ class PreparedTail:
     """Offset of the oldest record in memory."""
     _budget: Any
     """A `TailBudget`."""
+
+    def __init__(self, budget: Any) -> None:
+        self._budget = budget
+        self._runs, self._ends, self._dropped = [], [], 0
+        self._newest, self.first_offset = _NOTHING, _NO_OFFSET
+
+    def drop_oldest_locked(self) -> int:
+        """Drop the oldest run and return its cost. Called by the budget, possibly in the writer of another log."""
+        at = self._dropped + 1
+        cost_bytes: int = self._runs[at - 1].cost_bytes
+        self._runs[at - 1], self._dropped = _NOTHING, at
+        if at < len(self._runs):
+            self.first_offset = self._runs[at].base_offset
+        else:
+            self.first_offset, self._newest = _NO_OFFSET, _NOTHING
+        if at >= 1024 and at * 2 >= len(self._runs):  # keeps dropping cheap on average
+            del self._runs[:at], self._ends[:at]
+            self._dropped = 0
+        return cost_bytes
 
     def add(self, run: Any) -> None:
         """Keep the run of an append. One writer at a time."""
@@ -256,18 +286,55 @@ class PreparedTail:
                 budget.make_room_locked()
 
 
+class AssignedTopics:
+    """Topics of a log and their ids."""
+
+    _names: list[str | None]
+    """By id."""
+    ids: NumberedNames
+    """Ids by name, which an append looks up. Read only; replaced when names are removed."""
+    written_count: int
+    """Number of names in the file: those after them were added since the last write."""
+
+
+class PausedWrites:
+    """When an event loop may write itself."""
+
+    now_s: Callable[[], float]
+    """Clock of all times here."""
+    slow_s: float
+    """A write that takes longer is noted."""
+    paused_until_s: float
+    """No write before this time."""
+
+
+class QueuedBytes:
+    """Submissions of a log that are not written yet."""
+
+    queued_bytes: int
+    """Memory of those that wait or are being written."""
+
+
+class AwaitedBytes:
+    """Records of a log that wait for a flush."""
+
+    awaited_bytes: int
+    """Bytes that are written and wait for a flush."""
+
+
 class PreparedEnd:
     """Growing end of a log, as far as an append to prepared files concerns it."""
 
     active_segment: Any
     """A `PreparedLog`."""
     topics: Any
-    _topic_names: list[str | None]
+    """`AssignedTopics`."""
     closed: Exception | None
     """Why the log takes no more calls, or None."""
     failure: Any
     """Why the log takes no more appends, or None."""
     inline_writes: Any
+    """`PausedWrites`."""
     lock: Lock
     """One writer at a time."""
     writes: DurationCounts
@@ -295,7 +362,7 @@ class PreparedEnd:
         `published`."""
         size_bytes = write_batch.size_bytes
         if (
-            len(self._topic_names) != self.topics.written_count
+            len(self.topics._names) != self.topics.written_count
             or self._unchecked_bytes + size_bytes >= self._check_bytes
             or self.closed is not None
         ):
@@ -340,12 +407,14 @@ class PreparedCommit:
     _end: Any
     """A `PreparedEnd`."""
     _queue: Any
+    """`QueuedBytes`."""
     _committer: Any
     _queue_bytes: int
     _sync_interval_bytes: int
     _flush_bytes: int
     """Bytes in the running flush or, between flushes, in the last one."""
     delay: Any
+    """`AwaitedBytes`."""
     sync_lock: Any
     _default_level: Any
     direct_level: Any

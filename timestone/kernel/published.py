@@ -20,6 +20,21 @@ class ParkedWaiters:
     _wanting: dict[int, tuple[Any, ...]]
 
 
+class ShownSegments:
+    """Segments of a log, by base offset; the last one may grow."""
+
+    __slots__ = ("segments",)
+    segments: Any
+
+
+class ShownSegment:
+    """Offsets of a segment that readers see."""
+
+    base_offset: int
+    count: int
+    """Number of published records; only increases."""
+
+
 class Published:
     """Records of a log that readers see."""
 
@@ -34,6 +49,7 @@ class Published:
     _compacted_to: int
     """Records below this offset may have been removed from segments."""
     _active_segment: Any
+    """A `PreparedLog`."""
     wakeups: Any
     """`ParkedWaiters`."""
 
@@ -43,7 +59,7 @@ class Published:
 
         For event loops, which are spared two hand-overs between threads (docs/decisions/0016-direct-writes.md). woken:
         takes the readers that the append wakes, for the caller to wake, also after an error. Errors: see `append`."""
-        write_batch.check(self._end.active_segment._record_bytes, len(self._end._topic_names))
+        write_batch.check(self._end.active_segment._record_bytes, len(self._end.topics._names))
         first = self._commit.append_inline(write_batch, woken)
         return None if first is None else range(first, first + write_batch.count)
 

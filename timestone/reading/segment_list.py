@@ -9,6 +9,7 @@ import sys
 from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from timestone.kernel.loops import ShownSegments
 from timestone.reading.listed_segments import ListedSegments
 from timestone.segment import Run, Segment
 
@@ -31,11 +32,12 @@ def start_in_front(first_offset: int, lost: Iterable[tuple[int, int]]) -> int:
     return first_offset
 
 
-class SegmentList:
+class SegmentList(ShownSegments):
     """Sealed segments and at most one growing one, by base offset. Gaps are possible where offsets were skipped after a
     power loss."""
 
-    __slots__ = ("_bases", "local", "missing", "segments")
+    __slots__ = ("_bases", "local", "missing")
+    segments: Sequence[Segment]
 
     def __init__(self, segments: Sequence[Segment], missing: Sequence[LostRange] = ()) -> None:
         """missing: lost offsets, as noted by a recovery and found in the files, in order."""
@@ -43,7 +45,7 @@ class SegmentList:
         """The segments on the disk, when others are in front of them here."""
         self.missing = missing
         if isinstance(segments, ListedSegments):
-            self.segments: Sequence[Segment] = segments
+            self.segments = segments
             self._bases: Sequence[int] = segments.bases
         else:
             self.segments = tuple(segments)

@@ -18,7 +18,6 @@ from timestone.record import Record
 
 _GATHERED_RUNS = 4096
 """Runs that one call joins at most: the lock is held while they are listed."""
-_NO_OFFSET = 1 << 63
 _POSITION = struct.Struct("<I")
 _COLUMNS = struct.Struct("<IIqIHH")
 """All columns of an entry but its two checksums."""
@@ -60,9 +59,6 @@ class TailRun(StoredRun):
         return data, self.position + begin
 
 
-_NOTHING = TailRun(0, 0, b"", StoredBytes((b"",), 0), 0)
-
-
 class TailBudget(Budget):
     """Memory budget shared by the tails of a store."""
 
@@ -84,24 +80,12 @@ class TailBudget(Budget):
             self.limit_bytes = 0
             self.make_room_locked()
 
-    def make_room_locked(self) -> None:
-        """Evict the oldest runs of the store."""
-        while self.used_bytes > self.limit_bytes and self.order:
-            self.used_bytes -= self.order.popleft().drop_oldest_locked()
-
 
 class TailCache(PreparedTail):
     """Tail of one log. Its writer appends; any thread reads."""
 
     _newest: TailRun
-
-    def __init__(self, budget: TailBudget) -> None:
-        self._budget = budget
-        self._runs: list[TailRun] = []
-        self._ends: list[int] = []
-        self._dropped = 0
-        self._newest = _NOTHING
-        self.first_offset = _NO_OFFSET
+    _runs: list[TailRun]
 
     def find(self, offset: int) -> TailRun | None:
         """Return the run that holds an offset; None if it is not in memory."""
@@ -143,21 +127,6 @@ class TailCache(PreparedTail):
             if count >= record_count or size >= size_bytes:
                 break
         return runs
-
-    def drop_oldest_locked(self) -> int:
-        """Drop the oldest run and return its cost. Called by the budget, possibly in the writer of another log."""
-        cost_bytes: int = self._runs[self._dropped].cost_bytes
-        self._runs[self._dropped] = _NOTHING
-        self._dropped += 1
-        at = self._dropped
-        if at < len(self._runs):
-            self.first_offset = self._runs[at].base_offset
-        else:
-            self.first_offset, self._newest = _NO_OFFSET, _NOTHING
-        if at >= 1024 and at * 2 >= len(self._runs):  # keeps dropping cheap on average
-            del self._runs[:at], self._ends[:at]
-            self._dropped = 0
-        return cost_bytes
 
 
 def entries_of(run: TailRun, first_offset: int, count: int) -> Entries:

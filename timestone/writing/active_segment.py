@@ -95,6 +95,8 @@ class Unsealed(Protocol):
 class ActiveSegment(PreparedLog):
     """Writes batches at the end of a log."""
 
+    segment_list: SegmentList
+
     def __init__(
         self,
         place: LogPlace,
@@ -111,7 +113,6 @@ class ActiveSegment(PreparedLog):
         """sync_topics: makes the names of written records durable. Raises OSError. closed: the last of the segments,
         to append to."""
         self.segment_list = segment_list
-        """Replaced as a whole at every change, so that readers need no lock."""
         self.configure(config)
         self.epoch = epoch
         self.next_offset = next_offset

@@ -6,6 +6,8 @@ throttles writers or flushes. So the loop writes only while that is rare."""
 import time
 from collections.abc import Callable
 
+from timestone.kernel.loops import PausedWrites
+
 SLOW_S = 0.001
 _TIMES_AS_LONG = 100
 """Pause after a slow write, as a multiple of its duration, so that blocking takes about a hundredth of the loop's
@@ -17,17 +19,12 @@ _PAUSE_MOST_S = 1.0
 """A longer stall is caused by the machine, not the disk, and does not predict the next write."""
 
 
-class InlineWrites:
+class InlineWrites(PausedWrites):
     """Policy of one log. Used under its write lock for each message: the writer reads the clock and calls `was_slow`
     only after a slow write."""
 
-    slow_s = SLOW_S
-
     def __init__(self, now_s: Callable[[], float] = time.perf_counter) -> None:
-        self.now_s = now_s
-        """Clock of all times here."""
-        self.paused_until_s = 0.0
-        """No write before this time."""
+        self.now_s, self.slow_s, self.paused_until_s = now_s, SLOW_S, 0.0
 
     def was_slow(self, began_s: float, ended_s: float) -> None:
         """Note a write that took longer than SLOW_S, failed or not."""

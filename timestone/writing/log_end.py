@@ -65,6 +65,8 @@ class LogEnd(loops.PreparedEnd):
 
     active_segment: ActiveSegment
     failure: LogFailed | None
+    topics: TopicDictionary
+    inline_writes: InlineWrites
     writes: Histogram
     _events: EndEvents
 
@@ -80,7 +82,6 @@ class LogEnd(loops.PreparedEnd):
     ) -> None:
         self.active_segment = active_segment
         self.topics = topics
-        self._topic_names = topics.by_id
         self.failure = None
         self._events = events
         self._files = files

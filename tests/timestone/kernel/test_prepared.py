@@ -172,3 +172,29 @@ def test_module_of_the_kernel_has_both() -> None:
 def test_batch_that_was_never_filled_is_an_error(twin: Any, tmp_path: Path) -> None:
     with pytest.raises((ValueError, AttributeError)):
         made(twin, tmp_path / "log")._writer.write_prepared(twin.Columns(), 1)
+
+
+def evicted(twin: Any) -> list[tuple[int, ...]]:
+    """Return the state of two tails with one budget after each of many appends."""
+    budget = twin.Budget()
+    budget.limit_bytes, budget.used_bytes, budget.order = 40_000, 0, deque()
+    tails = twin.PreparedTail(budget), twin.PreparedTail(budget)
+    states = []
+    for number in range(5000):
+        stored = twin.StoredPieces((bytes(number % 90),), number % 90)
+        tail = tails[number % 3 == 0]
+        tail.add(twin.StoredRun(number, number + 1, bytes(ENTRY_BYTES), stored, 0))
+        states.append(
+            (budget.used_bytes, len(budget.order), tail._dropped, len(tail._runs), tail.first_offset)
+        )
+    budget.limit_bytes = 0
+    budget.make_room_locked()
+    empty = [(one.first_offset, one._newest.end_offset) for one in tails]
+    return [*states, *empty, (budget.used_bytes, len(budget.order))]
+
+
+def test_twins_evict_the_same_runs() -> None:
+    expected = evicted(prepared)
+    assert all(evicted(twin) == expected for twin in TWINS)
+    assert expected[-3:] == [(1 << 63, 0), (1 << 63, 0), (0, 0)]
+    assert max(state[2] for state in expected[:5000]) >= 1000, "the lists were never cut"
