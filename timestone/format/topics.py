@@ -384,11 +384,7 @@ class TopicDictionary(loops.AssignedTopics):
 
     def encoded(self, first: int, last: int) -> bytes:
         """Return the entries of the ids [first, last) as the file has them."""
-        pieces: list[bytes] = []
-        for number, name in enumerate(self._names[first:last], first):
-            encoded = (name or "").encode()
-            pieces += (_ENTRY.pack(self._crc(number, encoded), len(encoded)), encoded)
-        return b"".join(pieces)
+        return loops.encoded_names(self._names[first:last], first, self._salt_crc)
 
     def _crc(self, number: int, name: bytes) -> int:
         return crc32c(_ENTRY.pack(number, len(name)) + name, self._salt_crc)

@@ -25,6 +25,7 @@ from timestone.kernel.pure import DurationCounts as DurationCounts
 from timestone.kernel.pure import Lock as Lock
 from timestone.kernel.pure import NumberedNames as NumberedNames
 from timestone.kernel.pure import drop_spare as drop_spare
+from timestone.kernel.pure import encoded_names as encoded_names
 from timestone.kernel.pure import entry_crcs as entry_crcs
 from timestone.kernel.pure import fill_entries as fill_entries
 from timestone.kernel.pure import fitting as fitting

@@ -96,12 +96,13 @@ cdef extern from "Python.h" nogil:
     char *bytes_in "PyBytes_AS_STRING"(PyObject *piece)
     Py_ssize_t size_of "PyBytes_GET_SIZE"(PyObject *piece)
 
-INTERFACE = 18  # see timestone/kernel/loops.py
+INTERFACE = 19  # see timestone/kernel/loops.py
 CRC32C_BY_INSTRUCTION = bool(crc32c_start())
 
 cdef extern from "Python.h":
     void PyObject_GC_UnTrack(PyObject *items)
     void PyTuple_SET_ITEM(object items, Py_ssize_t place, object item)
+    const char *PyUnicode_AsUTF8AndSize(object name, Py_ssize_t *size) except NULL
     int PyUnicode_CheckExact(object name)
     int PyUnicode_Compare(object one, object other)
     long long PyLong_AsLongLongAndOverflow(object number, int *overflow) except? -1
@@ -114,6 +115,7 @@ cdef struct Entry:  # `entries.ENTRY` in the four registers that an entry fits i
 
 cdef enum:
     ENTRY_BYTES = 32
+    NAME_HEADER_BYTES = 6
     RUN_COST_BYTES = 300  # as in the twin
     PIECE_COST_BYTES = 41
     INDEX_HEADER_BYTES = 4096
@@ -470,6 +472,42 @@ cdef class NumberedNames:
 
 cdef inline uint32_t tag_of(Py_hash_t hashed) noexcept nogil:
     return <uint32_t>(<uint64_t>hashed >> 32)
+
+
+cdef const char *utf8_of(name, Py_ssize_t *size) except NULL:
+    """Return the UTF-8 of a name, which the name keeps; that of None is empty."""
+    if name is None:
+        size[0] = 0
+        return b""
+    cdef const char *text = PyUnicode_AsUTF8AndSize(name, size)
+    if size[0] > <Py_ssize_t>U16_MAX:
+        raise OverflowError(f"a name of {size[0]} bytes")
+    return text
+
+
+def encoded_names(list names not None, int64_t first_id, uint32_t salt_crc):
+    cdef Py_ssize_t size, total = 0
+    for name in names:
+        utf8_of(name, &size)
+        total += NAME_HEADER_BYTES + size
+    if not 0 <= first_id <= <int64_t>U32_MAX + 1 - len(names):
+        raise OverflowError(f"{len(names)} names from id {first_id} on")
+    cdef bytes result = PyBytes_FromStringAndSize(NULL, total)
+    cdef uint8_t *at = <uint8_t *>PyBytes_AS_STRING(result)
+    cdef uint8_t proven[NAME_HEADER_BYTES]  # id and length
+    cdef uint32_t number = <uint32_t>first_id, crc
+    cdef const char *text
+    for name in names:
+        text = utf8_of(name, &size)
+        memcpy(proven, &number, 4)
+        memcpy(proven + 4, &size, 2)  # little-endian, as the file is
+        crc = crc32c_extend(crc32c_extend(salt_crc, proven, NAME_HEADER_BYTES), <const uint8_t *>text, size)
+        memcpy(at, &crc, 4)
+        memcpy(at + 4, &size, 2)
+        memcpy(at + NAME_HEADER_BYTES, text, size)
+        at += NAME_HEADER_BYTES + size
+        number += 1
+    return result
 
 
 cdef struct Target:  # files to which records and their entries are written

@@ -38,6 +38,7 @@ __all__ = [
     "StoredRun",
     "crc32c",
     "drop_spare",
+    "encoded_names",
     "entry_crcs",
     "fill_entries",
     "fitting",
@@ -49,7 +50,7 @@ __all__ = [
     "write_records",
 ]
 
-INTERFACE = 18
+INTERFACE = 19
 """Incremented with every change of a signature or result, so that a stale build is not used with newer sources."""
 
 PURE_WANTED = os.environ.get("TIMESTONE_PURE", "").lower() not in ("", "0", "no", "false")
@@ -113,6 +114,7 @@ if TYPE_CHECKING or _native is None:
         Lock,
         NumberedNames,
         drop_spare,
+        encoded_names,
         entry_crcs,
         fill_entries,
         fitting,

@@ -36,6 +36,9 @@ assert array("I").itemsize == 4  # true on every platform of Python today
 _UNSEALED = struct.Struct("<IIqIHHI")  # an entry without its own crc
 _PLACE = struct.Struct("<II")  # the first two columns of an entry: position, length
 _U32 = struct.Struct("<I")
+_NAME = struct.Struct(
+    "<IH"
+)  # in front of a topic name: crc, length; in front of what the crc covers: id, length
 DURATION_BUCKETS = 29
 """Up to 2^27 µs, and one for all longer durations."""
 _PIECES_MOST = 1024  # UIO_MAXIOV of Linux
@@ -102,6 +105,22 @@ class NumberedNames:
             raise TypeError(f"invalid names: expected a tuple, got {type(names).__name__}")
         numbers = list(map(self._numbers.get, names))
         return None if None in numbers else array("I", cast(list[int], numbers)).tobytes()
+
+
+def encoded_names(names: list[str | None], first_id: int, salt_crc: int) -> bytes:
+    """Return the entries of topic names with ascending ids, as the file of the topics of a log has them."""
+    _check_u32(salt_crc)
+    if not 0 <= first_id <= _U32_MAX + 1 - len(names):
+        raise OverflowError(f"{len(names)} names from id {first_id} on")
+    pieces: list[bytes] = []
+    for number, name in enumerate(names, first_id):
+        encoded = (name or "").encode()
+        size = len(encoded)
+        if size > 0xFFFF:
+            raise OverflowError(f"a name of {size} bytes")
+        crc = crc32c(_NAME.pack(number, size) + encoded, salt_crc)
+        pieces += (_NAME.pack(crc, size), encoded)
+    return b"".join(pieces)
 
 
 def _check_name(name: str) -> None:

@@ -28,6 +28,7 @@ needs_native = pytest.mark.skipif(not BUILT, reason="the compiled kernel was not
 FUNCTIONS = (
     "gathered",
     "drop_spare",
+    "encoded_names",
     "pwritev",
     "fill_entries",
     "write_records",
@@ -179,6 +180,17 @@ def test_twins_look_up_names_alike(added: list[tuple[str, int]], names: list[str
     same("find_all", tuple(name for name, number in added if number in range(2**32)) * 2)
     for method in ("add", "find", "find_all"):
         same(method, junk, *([1] if method == "add" else []))
+
+
+@needs_native
+@given(
+    st.lists(st.none() | NAMES | st.just("é" * 40_000), max_size=9),
+    st.integers(-1, 2**32),
+    st.integers(-1, 2**32),
+)
+def test_twins_encode_names_alike(names: list[str | None], first_id: int, salt_crc: int) -> None:
+    expected = outcome(pure.encoded_names, names, first_id, salt_crc)
+    assert outcome(native.encoded_names, names, first_id, salt_crc) == expected
 
 
 @st.composite
