@@ -54,16 +54,17 @@ STORE_OR_BUCKET: Parsed[Path | str] = Parsed(
 FILE = Parsed("file", _path, completes="file")
 
 
-def count_from(low: int) -> Parsed[int]:
-    """Return the type of a whole number that is not below `low`; underscores may group its digits."""
+def count_from(low: int, high: int | None = None) -> Parsed[int]:
+    """Return the type of a whole number from `low`, up to `high` if given; underscores may group its digits."""
+    expected = f"a whole number from {low}" + ("" if high is None else f" to {high}")
 
     def parse(text: str) -> int:
         try:
             value = parse_count(text)
         except ValueError:
             value = low - 1
-        if value < low:
-            raise ValueError(f"expected a whole number from {low}, got {text!r}")
+        if value < low or (high is not None and value > high):
+            raise ValueError(f"expected {expected}, got {text!r}")
         return value
 
     return Parsed("count", parse)

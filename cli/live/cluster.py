@@ -196,7 +196,7 @@ def configure(url: str, balance: bool | None, **access: Any) -> None:
 @command.command(epilog=_FINALIZE, exit_failed=EXIT_SYSTEM)
 @connection
 def finalize(url: str, **access: Any) -> None:
-    """Let the nodes use all of the protocol that they all speak."""
+    """Let the nodes use all of the protocol that all speak."""
     operations = cluster_module("operations")
     found = with_etcd(url, access, operations.finalize_cluster)
     print_text(f"the cluster is at level {found.level} of the protocol")

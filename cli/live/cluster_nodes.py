@@ -179,7 +179,7 @@ def _give_away(
 @click.option("--undo", is_flag=True, help="Let the node lead again.")
 @click.option("--timeout-s", type=float, default=60.0, help="Time until the node may be stopped.")
 def drain(url: str, node: str, undo: bool, timeout_s: float, **access: Any) -> None:
-    """Have a node give away what it leads, so that it may be stopped."""
+    """Have a node give away what it leads, before a stop."""
     moving = cluster_module("moving")
     if undo:
         with_etcd(url, access, lambda etcd, keys: moving.undrain_node(etcd, keys, node))
@@ -211,7 +211,9 @@ def remove(url: str, node: str, undo: bool, timeout_s: float, **access: Any) -> 
 @click.option("--node", help="Id or name of the node that is to lead.  [default: the one with the most]")
 @click.option("--yes", is_flag=True, help="Do it.")
 def recover(url: str, shard: int, node: str | None, yes: bool, **access: Any) -> None:
-    """Have a replica lead that may lack acknowledged records, when all others are lost."""
+    """Have a replica lead that may lack acknowledged records.
+
+    For a shard whose other replicas are all lost."""
     recovery = cluster_module("recovery")
 
     async def run(etcd: "EtcdClient", keys: "ClusterKeys") -> None:
@@ -241,7 +243,7 @@ def recover(url: str, shard: int, node: str | None, yes: bool, **access: Any) ->
 def restore(
     url: str, bucket: str, directory: Path, endpoint: str | None, region: str | None, **access: Any
 ) -> None:
-    """Make the cluster again from its bucket, when the disks of all its nodes are lost."""
+    """Make a cluster that has lost all disks from its bucket."""
     recovery, source = cluster_module("recovery"), bucket_at(bucket, endpoint, region)
 
     async def run(etcd: "EtcdClient", keys: "ClusterKeys") -> None:
@@ -261,7 +263,7 @@ def restore(
 @connection
 @click.option("--yes", is_flag=True, help="Do it.")
 def repair_metadata(url: str, yes: bool, **access: Any) -> None:
-    """Make the records of shards in etcd again, from what the nodes have."""
+    """Make records of shards in etcd again, from the nodes."""
     recovery = cluster_module("recovery")
 
     async def run(etcd: "EtcdClient", keys: "ClusterKeys") -> None:

@@ -61,7 +61,11 @@ def _option(*names: str, **attributes: Any) -> Callable[[Callable[..., Any]], Ca
 _OPTIONS = (
     _option("-h", "--host", metavar="HOST", default="127.0.0.1", help="The server."),
     _option(
-        "-p", "--port", metavar="PORT", type=count_from(1), help="Its port.  [default: 1883; with TLS 8883]"
+        "-p",
+        "--port",
+        metavar="PORT",
+        type=count_from(1, 65_535),
+        help="Its port.  [default: 1883; with TLS 8883]",
     ),
     _option(
         "-i",
@@ -135,14 +139,14 @@ def connected(options: Connection, *, clean: bool = True, expiry_s: int | None =
     )
     try:
         client = Client((options.host, port), connect, tls=tls, timeout_s=options.timeout_ms / 1000)
-    except (Refused, MqttError, OSError) as error:
+    except (Refused, MqttError, OSError, ValueError) as error:
         raise CommandError(_of_server(options.host, port, error)) from error
     with client:
         try:
             yield client
         except BrokenPipeError:
             raise  # the reader of standard output has gone
-        except (Refused, MqttError, ConnectionError, TimeoutError, ssl.SSLError) as error:
+        except (Refused, MqttError, ConnectionError, TimeoutError, ssl.SSLError, ValueError) as error:
             raise CommandError(_of_server(options.host, port, error)) from error
 
 

@@ -48,6 +48,9 @@ def explanations(report: StoreReport) -> Iterator[str]:
             f"the last upload failed: {report.bucket_error}. Next: look at the bucket and the credentials; a running "
             "server tries again by itself."
         )
+    states = {State(segment.state) for log in report.logs for segment in log.segments}
+    if report.owner_pid is not None and State.UNCLOSED in states:
+        yield f"unclosed segments are being written by process {report.owner_pid}. Nothing is wrong."
     for log in report.logs:
         name = f"{log.log}-{log.partition}"
         if log.error:
@@ -121,7 +124,7 @@ def _limits(pin: Pin) -> str:
 def _about_segment(segment: SegmentReport, owner_pid: int | None) -> str:
     match State(segment.state):
         case State.UNCLOSED if owner_pid is not None:
-            return f"being written by process {owner_pid}. Nothing is wrong."
+            return ""  # said once for all
         case State.UNCLOSED:
             return (
                 "unclosed: its process ended without closing the store, or this is a copy of a store in use. All its "

@@ -33,9 +33,11 @@ def read_varint(data: bytes, at: int, end: int) -> tuple[int, int] | None:
 
 
 def varint(value: int) -> bytes:
-    """Encode `value` as a variable byte integer. The caller ensures value <= VARINT_MAX."""
+    """Encode `value` as a variable byte integer. Raises ValueError if it is over VARINT_MAX."""
     if value < 128:
         return bytes((value,))
+    if value > VARINT_MAX:
+        raise ValueError(f"invalid packet: expected at most {VARINT_MAX} bytes after its length, got {value}")
     encoded = bytearray()
     while value > 127:
         encoded.append(value & 0x7F | 0x80)

@@ -57,6 +57,8 @@ def test_help_of_each_command_fits_80_columns(
     assert out.startswith(" ".join(["Usage: timestone", *path]))
     assert "--debug" in out
     assert [line for line in out.splitlines() if len(line) > 80] == []
+    commands = out.partition("Commands:")[2].partition("Options:")[0]
+    assert "..." not in commands, "a summary fits its line"
     assert "VALUE " not in out.replace("SETTING=VALUE", ""), "an option says what kind of value it takes"
 
 

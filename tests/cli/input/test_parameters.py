@@ -28,6 +28,9 @@ def test_shell_completes_paths(kind: Parsed[Path], completes: str) -> None:
 def test_count_is_a_whole_number_from_its_least() -> None:
     assert [COUNT.convert(text, None, None) for text in ("0", "12", "1_000")] == [0, 12, 1000]
     assert count_from(1).convert("1", None, None) == 1
+    assert count_from(1, 9).convert("9", None, None) == 9
+    with pytest.raises(click.BadParameter, match="expected a whole number from 1 to 9, got '10'"):
+        count_from(1, 9).convert("10", None, None)
 
 
 @pytest.mark.parametrize("text", ["-1", "x", "1.5", "1k", ""])

@@ -80,6 +80,12 @@ def test_lines_are_published_as_they_arrive(server: tuple[Path, str], tmp_path: 
         (["-m", "x", "--cafile", "file"], 64, "the files for TLS cannot be used: "),
         (["-f", "nowhere"], 1, "nowhere: No such file or directory"),
         (["-m", "x", "-p", "1"], 1, "127.0.0.1:1: Connection refused"),
+        (
+            ["-m", "x", "-p", "65536"],
+            64,
+            "invalid value for '-p' / '--port': expected a whole number from 1 to 65535",
+        ),
+        (["-m", "x", "-i", "x" * 70_000], 1, "127.0.0.1:"),
         (["-m", "x", "-h", "host.invalid"], 1, "host.invalid:"),
     ],
 )

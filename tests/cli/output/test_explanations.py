@@ -57,6 +57,13 @@ def test_a_clean_store_needs_no_words() -> None:
     assert list(explanations(report())) == []
 
 
+def test_unclosed_segments_are_explained_once_while_a_process_writes() -> None:
+    segments = (SEALED, replace(SEALED, state="unclosed"), replace(SEALED, state="unclosed"))
+    assert list(explanations(report(owner=7, segments=segments))) == [
+        "unclosed segments are being written by process 7. Nothing is wrong."
+    ]
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [

@@ -11,6 +11,12 @@ from mqtt_front.reasons import Reason
 VARINTS = {0: "00", 127: "7f", 128: "8001", 16_383: "ff7f", 16_384: "808001", VARINT_MAX: "ffffff7f"}
 
 
+def test_varint_is_refused_when_it_would_take_five_bytes() -> None:
+    assert len(varint(VARINT_MAX)) == 4
+    with pytest.raises(ValueError, match="expected at most 268435455 bytes"):
+        varint(VARINT_MAX + 1)
+
+
 @pytest.mark.parametrize(("value", "encoded"), VARINTS.items())
 def test_varint_is_encoded_as_in_the_specification(value: int, encoded: str) -> None:
     data = bytes.fromhex(encoded)
