@@ -11,9 +11,9 @@ from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from logging import Logger
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from flight_front.errors import CallRefused, ClientGone, Code, InvalidRequest
 from flight_front.settings import FlightSettings
@@ -143,8 +143,9 @@ class Calls:
         self._admission = Admission(sources.logins, settings.lockout, log, failed)
         self._rights = sources.rights
         self._waiting = 0
-        self._tokens: OrderedDict[bytes, tuple[Identity, float]] = OrderedDict()
-        """Tokens given by Handshake, as digests, with their end."""
+        self._tokens: OrderedDict[bytes, Identity] = OrderedDict()
+        """Identities of the tokens given by Handshake, as digests. They expire with the token, so that one that is made
+        with another one lives no longer."""
         self._rates: OrderedDict[str, TokenBucket] = OrderedDict()
         self._open: Counter[str] = Counter()
         self.stopping = False
@@ -157,7 +158,7 @@ class Calls:
         """Use other logins and rights from now on; tokens whose login does not hold any more end."""
         self._admission.sources = sources.logins
         self._rights = sources.rights
-        for digest, (identity, _) in list(self._tokens.items()):
+        for digest, identity in list(self._tokens.items()):
             if not sources.logins.still_holds(identity):
                 del self._tokens[digest]
 
@@ -217,7 +218,7 @@ class Calls:
         end_s = time.time() + self._settings.login_ms / 1000
         if identity.expires_s is not None:
             end_s = min(end_s, identity.expires_s)
-        self._tokens[_digest(made)] = identity, end_s
+        self._tokens[_digest(made)] = replace(identity, expires_s=end_s)
         return made
 
     async def in_thread(self, function: Callable[..., T], *arguments: Any) -> T:
@@ -267,8 +268,8 @@ class Calls:
         kind, _, secret = text.partition(" ")
         if kind.lower() == "bearer":
             known = self._tokens.get(_digest(secret))
-            if known is not None and known[1] > time.time():
-                return known[0]
+            if known is not None and cast("float", known.expires_s) > time.time():
+                return known
             return Credentials(user="", password=secret.encode(), address=address)
         if kind.lower() != "basic":
             raise CallRefused(Code.UNAUTHENTICATED, "expected authorization: Basic or Bearer")
