@@ -75,6 +75,16 @@ class Registry:
             _LOGGER.error("node %s: %s", node, error)
             return None
 
+    async def found_cluster(self, within_s: float) -> ClusterValue:
+        """Read all keys, again while etcd does not answer, and return the cluster. Raises EtcdUnavailable after so
+        long, WrongCluster, UndecodableValue."""
+        try:
+            async with asyncio.timeout(within_s):
+                await self._read_again()
+        except TimeoutError:
+            await self.refresh()
+        return cluster_of(self.pairs, self.keys)
+
     async def refresh(self) -> None:
         """Read all keys now. Raises EtcdUnavailable."""
         self._take(await self.etcd.read(self.keys.prefix))
@@ -101,6 +111,14 @@ class Registry:
         await asyncio.gather(self._read_often(), self._watch())
 
     async def _read_often(self) -> None:
+        while True:
+            await self._read_again()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), _READ_S)
+            self._wake.clear()
+
+    async def _read_again(self) -> None:
+        """Read the keys, however long etcd takes to answer."""
         is_away = False
         while True:
             try:
@@ -112,10 +130,7 @@ class Registry:
                 continue
             if is_away:
                 _LOGGER.warning("etcd answers again")
-                is_away = False
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), _READ_S)
-            self._wake.clear()
+            return
 
     def _apply(self, change: Change) -> None:
         known = self.pairs.get(change.key)

@@ -31,7 +31,7 @@ from timestone_cluster.etcd.keys import (
     ClusterValue,
     NodeValue,
 )
-from timestone_cluster.etcd.registry import Registration, Registry, cluster_of
+from timestone_cluster.etcd.registry import Registration, Registry
 from timestone_cluster.frames import Frame
 from timestone_cluster.fronts.node_fronts import NodeFronts
 from timestone_cluster.fronts.state_log import STATE_LOG
@@ -43,7 +43,7 @@ from timestone_cluster.node.links import Item, Link, Listener
 from timestone_cluster.node.placement import Placement, wanted_leaders
 from timestone_cluster.node.relay import Place
 from timestone_cluster.node.requests import Requests
-from timestone_cluster.node.shard import Shard, now_s
+from timestone_cluster.node.shard import Shard
 from timestone_cluster.node.wire import Beats, Hello, Message, encoded
 from timestone_cluster.shard_record import ShardRecord, node_of
 
@@ -106,8 +106,8 @@ class Node:
         self._beats: dict[str, dict[int, int]] = {}
         """Shards and generations of the next heartbeat to each node that takes one for all."""
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._is_due = asyncio.Event()
-        self._registry = Registry(etcd, keys, self._changed)
+        self._is_due, self._is_changed = asyncio.Event(), asyncio.Event()
+        self._registry = Registry(etcd, keys, self._is_changed.set)
         self._registration: Registration | None = None
         self._listener: Listener | None = None
 
@@ -131,7 +131,7 @@ class Node:
     async def start(self) -> None:
         """Join the cluster: listen, then register. Raises WrongCluster, EtcdUnavailable after 30 s, OSError, and
         ValueError for a front that the cluster cannot have."""
-        self._cluster = await self._found_cluster()
+        self._cluster = await self._registry.found_cluster(_ETCD_S)
         if not LEVELS[0] <= self._cluster.level <= LEVELS[1]:
             raise _wrong_level(self._cluster.level)
         if self._host is not None:
@@ -163,24 +163,12 @@ class Node:
         )
         self._start(self._registration.run())
         self._start(self._registry.run())
+        self._start(self._follow())
         self._start(self._tick())
         self._start(self._placement.run(self._cluster_now))
         self._start(self._watch_damage(held))
         self._start(self._discard(held))
         self._start(self._watch_space())
-
-    async def _found_cluster(self) -> ClusterValue:
-        ends_s = now_s() + _ETCD_S
-        while True:
-            try:
-                picture = await self._etcd.read(self._keys.cluster)
-            except EtcdUnavailable as error:
-                if now_s() > ends_s:
-                    raise
-                _LOGGER.warning("etcd does not answer: %s", error)
-                await asyncio.sleep(1)
-                continue
-            return cluster_of(picture.pairs, self._keys)
 
     async def reload(self) -> None:
         """Have the front read its files again. Raises OSError, ValueError."""
@@ -303,10 +291,18 @@ class Node:
         for shard in self.shards.values():
             shard.registered(run)
         self._registry.wake()
-        self._changed()
+        self._is_changed.set()
 
-    def _changed(self) -> None:
-        """Take the picture of etcd: new nodes, logs, shards and records."""
+    async def _follow(self) -> None:
+        """Take what changes in etcd, once for all that has come together: many shards may change at a time."""
+        while True:
+            await self._is_changed.wait()
+            self._is_changed.clear()
+            with suppress(EtcdUnavailable):
+                await self._take()
+
+    async def _take(self) -> None:
+        """Take the picture of etcd: new nodes, logs, shards and records. Raises EtcdUnavailable."""
         if not self._run or self._held is None or self._placement is None:
             return
         registry, cluster = self._registry, self._cluster_now()
@@ -327,16 +323,19 @@ class Node:
         logs = registry.below("logs")
         if not logs:
             return  # without a log there is nothing to hold, and no frame by which to hear of each other
-        found, known, placed = log_values(logs), registry.below("shards"), registry.below("placed")
+        found = log_values(logs)
         for number in range(cluster.shards):
-            pair = known.get(str(number))
-            if pair is None and number not in self.shards and str(number) not in placed:
-                if (record := self._placement.first_record(number, cluster)) is not None:
-                    self._start(self._put_shard(number, record))
+            was_held, pair = number in self.shards, registry.pairs.get(self._keys.shard(number))
+            if pair is None and not was_held and self._keys.placed(number) not in registry.pairs:
+                await self._placement.place_new(number, cluster)
             elif (closing := self._held.take(number, pair, found, self._run)) is not None:
                 self._start(closing)
+            elif number in self.shards and not was_held:
+                await asyncio.sleep(
+                    0
+                )  # its files were made or opened: without a pause, many would cost the lease
         is_spare = not self.shards.keys() - self._held.observed
-        self._placement.note_spare(len(known), cluster.shards, is_spare=is_spare)
+        self._placement.note_spare(len(registry.below("shards")), cluster.shards, is_spare=is_spare)
         if self._host is not None:
             self._host.leader_changed()
 
@@ -358,15 +357,6 @@ class Node:
             self.failed(_wrong_level(found.level))
             return None
         return found
-
-    async def _put_shard(self, number: int, record: ShardRecord) -> None:
-        placed = self._keys.placed(number)
-        with suppress(EtcdUnavailable):
-            self._registry.note(
-                await self._etcd.put(
-                    self._keys.shard(number), record.encode(), revision=0, present=(placed, 0), also=placed
-                )
-            )
 
     def propose(self, shard: int, proposal: Propose) -> None:
         """Run a transaction for a shard."""

@@ -64,12 +64,15 @@ class Placement:
         self._vain_s: dict[int, float] = {}
         self._is_balancer = self._is_spare = False
 
-    def first_record(self, number: int, cluster: ClusterValue) -> ShardRecord | None:
-        """Return the first record of a shard, once there are enough nodes for it."""
+    async def place_new(self, number: int, cluster: ClusterValue) -> None:
+        """Put the first record of a shard, once there are enough nodes for it. Raises EtcdUnavailable."""
         nodes = {node: one for node, one in self._members(set()).items() if one.run and not one.is_leaving}
         if len(nodes) < cluster.replicas or self._node not in nodes:
-            return None
-        return ShardRecord.first(placed(number, nodes, cluster.replicas))
+            return
+        record = ShardRecord.first(placed(number, nodes, cluster.replicas))
+        key, mark = self._keys.shard(number), self._keys.placed(number)
+        outcome = await self._etcd.put(key, record.encode(), revision=0, present=(mark, 0), also=mark)
+        self._registry.note(outcome)
 
     async def run(self, cluster: Callable[[], ClusterValue | None]) -> None:
         """Place until cancelled. cluster: returns what etcd has of it; None while it cannot be relied on."""

@@ -14,7 +14,6 @@ from timestone.spool.format import NO_TOPIC_NUMBER, Frame
 from timestone.writing.write_batch import WriteBatch
 
 _COLUMNS = ("value", "topic", "key", "headers", "flags")
-_RECORD_BYTES_MAX = 0xFFFF_FFFF
 _NULLS_MAX = 65_536
 """Records in a batch whose values have no type: they take no bytes of a message."""
 

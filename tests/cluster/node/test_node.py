@@ -6,6 +6,7 @@ import random
 import shutil
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ from timestone.errors import NotLeader
 from timestone.replication.replicated_log import ReplicatedLog
 from timestone.store import Store
 from timestone_cluster.errors import AppendUnknown
-from timestone_cluster.etcd.client import EtcdClient
+from timestone_cluster.etcd.client import EtcdClient, Outcome
 from timestone_cluster.moving import drain_node, replace_node, undrain_node
 from timestone_cluster.node import node as node_module
 from timestone_cluster.node.client import ClusterClient
@@ -316,3 +317,31 @@ def test_node_refuses_a_folder_of_another_cluster_and_one_without_a_cluster(tmp_
                 assert "belongs to the cluster other" in node.output()
 
     asyncio.run(run())
+
+
+def test_node_puts_the_record_of_each_new_shard_once(tmp_path: Path) -> None:
+    shards, puts = 16, list[str]()
+
+    class Counting(EtcdClient):
+        async def put(self, key: str, value: bytes, **options: Any) -> Outcome:
+            puts.append(key)
+            return await super().put(key, value, **options)
+
+    async def run() -> None:
+        with etcd_server(tmp_path / "etcd") as server:
+            store = Store(tmp_path / "data", crash_config(), log_type=ReplicatedLog)
+            etcd = Counting([server.url])
+            await make_cluster(etcd, KEYS, shards=shards, replicas=1)
+            await make_log(etcd, KEYS, LOG)
+            node = node_module.Node(
+                store, etcd, KEYS, name="a", listen=("127.0.0.1", 0), failed=lambda error: None
+            )
+            await node.start()
+            await eventually(lambda: node.status()["leading"] == shards)
+            await node.stop()
+            store.close()
+
+    asyncio.run(run())
+    firsts = [key for key in puts if key.startswith(KEYS.shard(0)[:-1])]
+    assert sorted(set(firsts)) == sorted(map(KEYS.shard, range(shards)))
+    assert len(firsts) <= 4 * shards, "its first record and its first leader, and hardly any again"
