@@ -12,7 +12,7 @@ import sys
 import termios
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 from timestone.errors import TimestoneError
 from timestone.fronts import Reloadable
@@ -35,6 +35,14 @@ class Service(Protocol):
     async def stop(self) -> None: ...
 
 
+@runtime_checkable
+class Interruptible(Protocol):
+    """Service whose start may wait long for others."""
+
+    def interrupt(self) -> None:
+        """Cancel the task of the start while it waits; nothing is left to stop then. Else do nothing."""
+
+
 class Server:
     """Services on one store, from their start to the closed store."""
 
@@ -49,6 +57,8 @@ class Server:
 
     async def run(self, ready: Callable[[], None]) -> None:
         """Serve until a signal. Calls `ready` when every service has started; closes the store, also when it raises.
+        A signal that comes before that ends the start after the service that is starting, or within it if that may
+        wait for others.
 
         Raises CommandError when a service cannot start; those that did are stopped first.
         """
@@ -59,8 +69,14 @@ class Server:
         started: list[Service] = []
         try:
             for service in self._services:
-                await self._start(service)
+                starting = loop.create_task(self._start(service))
+                await asyncio.wait([starting])
+                if starting.cancelled():
+                    return
+                starting.result()
                 started.append(service)
+                if self._stopping.is_set():
+                    return
             with _collector_spared():
                 ready()
                 await self._stopping.wait()
@@ -78,6 +94,9 @@ class Server:
                 print("stopped at once by the second signal", file=sys.stderr, flush=True)
             os._exit(128 + number)
         self._stopping.set()
+        for service in self._services:
+            if isinstance(service, Interruptible):
+                service.interrupt()
         try:
             print(f"stopping ({signal.Signals(number).name}); a second signal stops at once", flush=True)
         except OSError:

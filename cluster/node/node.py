@@ -99,6 +99,7 @@ class Node:
         self.id = ""
         self._run = 0
         self._cluster: ClusterValue | None = None
+        self._finding: asyncio.Task[Any] | None = None
         self._held: HeldShards | None = None
         self._placement: Placement | None = None
         self._behind, self._full = set[str](), set[str]()  # nodes that lack records since their start; space
@@ -131,7 +132,8 @@ class Node:
     async def start(self) -> None:
         """Join the cluster: listen, then register. Raises WrongCluster, EtcdUnavailable after 30 s, OSError, and
         ValueError for a front that the cluster cannot have."""
-        self._cluster = await self._registry.found_cluster(_ETCD_S)
+        self._finding = asyncio.current_task()
+        self._cluster, self._finding = await self._registry.found_cluster(_ETCD_S), None
         if not LEVELS[0] <= self._cluster.level <= LEVELS[1]:
             raise _wrong_level(self._cluster.level)
         if self._host is not None:
@@ -169,6 +171,11 @@ class Node:
         self._start(self._watch_damage(held))
         self._start(self._discard(held))
         self._start(self._watch_space())
+
+    def interrupt(self) -> None:
+        """Cancel a start that waits for etcd."""
+        if self._finding is not None:
+            self._finding.cancel()
 
     async def reload(self) -> None:
         """Have the front read its files again. Raises OSError, ValueError."""

@@ -3,7 +3,9 @@ import gc
 import logging
 import os
 import signal
+import time
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -58,6 +60,55 @@ def test_the_garbage_collector_is_spared_while_it_serves_and_only_then(tmp_path:
     asyncio.run(Server(timestone.open(tmp_path / "data"), [], stop_timeout_s=60).run(ready))
     assert meanwhile[0] > (before[0], 10_000)
     assert (gc.get_threshold(), gc.get_freeze_count()) == (before, 0)
+
+
+class Waiting:
+    """Service whose start waits for what does not come."""
+
+    name: ClassVar[str] = "waiting"
+    starting: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        self.starting = asyncio.current_task()
+        asyncio.get_running_loop().call_soon(os.kill, os.getpid(), signal.SIGTERM)
+        await asyncio.Event().wait()
+
+    def interrupt(self) -> None:
+        if self.starting is not None:
+            self.starting.cancel()
+
+    async def stop(self) -> None:
+        raise AssertionError
+
+
+class Signalling:
+    """Service whose start takes a signal and ends."""
+
+    name: ClassVar[str] = "signalling"
+    is_stopped = False
+
+    async def start(self) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.to_thread(time.sleep, 0.1)
+
+    async def stop(self) -> None:
+        self.is_stopped = True
+
+
+def test_signal_during_the_start_of_a_service_lets_it_end_and_stops_it(tmp_path: Path) -> None:
+    store, said, signalling = timestone.open(tmp_path / "data"), list[str](), Signalling()
+    asyncio.run(Server(store, [signalling, Waiting()], stop_timeout_s=60).run(lambda: said.append("ready")))
+    assert said == []
+    assert signalling.is_stopped
+    assert is_closed(store)
+
+
+def test_signal_ends_a_start_that_waits_and_stops_those_that_have_started(tmp_path: Path) -> None:
+    store, said = timestone.open(tmp_path / "data"), list[str]()
+    front = LineFront(store, LineSettings(), log=logging.getLogger("test"))
+    asyncio.run(Server(store, [front, Waiting()], stop_timeout_s=60).run(lambda: said.append("ready")))
+    assert said == []
+    assert is_closed(store)
 
 
 def test_a_front_that_does_not_stop_is_abandoned(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
