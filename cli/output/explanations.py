@@ -94,12 +94,15 @@ def explanations(report: StoreReport) -> Iterator[str]:
 
 def about_pins(report: StoreReport) -> Iterator[str]:
     """Yield what each pin holds, up to which limit, and how to release it. A server releases those of its own."""
+    pinned = [(reader, reader.pin) for reader in report.readers if reader.pin is not None]
+    if not pinned:
+        return  # Looking for entry points reads the metadata of all installed packages.
     fronts = tuple(f"{entry.name}." for entry in entry_points(group=ENTRY_POINT_GROUP))
-    for reader in report.readers:
+    for reader, pin in pinned:
         is_of_front = reader.name.startswith(fronts)
-        if reader.pin is None or (is_of_front and not reader.unread_bytes):
+        if is_of_front and not reader.unread_bytes:
             continue
-        held = f"{format_bytes(reader.unread_bytes)} from there on, up to {_limits(reader.pin)}"
+        held = f"{format_bytes(reader.unread_bytes)} from there on, up to {_limits(pin)}"
         where = f"of {reader.log}-{reader.partition}"
         if is_of_front:
             yield (
