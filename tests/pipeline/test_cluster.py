@@ -71,6 +71,7 @@ def test_submitted_work_runs_in_the_workers(tmp_path: Path) -> None:
     assert found["master"] == cluster.url
     assert found["offsets"] == list(range(401)) and found["history"] == 401
     assert found["columnar"]
+    assert found["code"] == 0, done.stderr[-3000:]
     folders = {at.split()[0].removeprefix(f"{tmp_path}/cluster/").split("/")[0] for at in found["at"]}
     assert folders == {"worker-0", "worker-1"}
     assert str(found["driver"]) not in {at.split()[1] for at in found["at"]}
