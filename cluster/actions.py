@@ -42,6 +42,8 @@ class Cut:
     log: str
     offset: int
     names: int
+    is_given_up: bool = False
+    """Whether some of them were shown, and given up by command."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,8 +72,8 @@ class Deadlines:
         self._away_s = max(self._away_s, now_s + AGAIN_S)
 
     def tick(self, now_s: float, runs: Mapping[str, int], unable: Collection[str] = ()) -> None:
-        """Do what is due. `runs` are the nodes that are registered in etcd, as far as this one knows; `unable` those
-        that could not serve at once if they led."""
+        """Do what is due. `runs` are the members that are registered in etcd, as far as this one knows; `unable` the
+        nodes that could not serve at once if they led."""
         self._give_way(now_s, runs, unable)
         if now_s - self._ticked_s >= SILENT_S:  # suspended: that others were not heard is not their fault
             self._moved_s = self._began_s = now_s
@@ -109,7 +109,7 @@ class Deadlines:
         before = len(self._replica.actions)
         self._replica.renew()
         for member in sorted(role.followers.keys() - role.isr):
-            run = runs.get(node_of(member))
+            run = runs.get(member)
             if (
                 run is not None
                 and len(self._replica.actions) == before
@@ -117,7 +117,7 @@ class Deadlines:
             ):
                 self._replica.admit(member, run)
         for member in sorted(role.isr - {role.member}):
-            is_gone = node_of(member) not in runs
+            is_gone = member not in runs
             if len(self._replica.actions) == before and (
                 is_gone or (now_s - self._began_s >= LATE_S and not self._is_current(role, member, now_s))
             ):
@@ -134,8 +134,8 @@ class Deadlines:
         waits = not role.is_serving or any(log.committed < log.end for log in role.logs.values())
         if committed != self._committed or not waits:
             self._committed, self._moved_s = committed, now_s
-        others = sum(node in runs for node in role.replicas if node != node_of(role.member))
-        may_follow = any(node_of(member) in runs for member in role.isr if member != role.member)
+        others = len(set(map(node_of, runs)) & set(role.replicas) - {node_of(role.member)})
+        may_follow = any(member in runs for member in role.isr if member != role.member)
         return now_s - self._moved_s >= STUCK_S and others >= self._replica.min_isr and may_follow
 
     # A follower, or none.
@@ -144,10 +144,10 @@ class Deadlines:
         """Leave an election to another member for some seconds, if this node could not serve at once, and that one
         could."""
         record = self._replica.record
-        if record is None or (record.leader is not None and runs.get(node_of(record.leader)) == record.run):
+        if record is None or (record.leader is not None and runs.get(record.leader) == record.run):
             self._gave_way_s = now_s
             return
-        others = any(node in runs and node not in unable for node in map(node_of, record.isr))
+        others = any(member in runs and node_of(member) not in unable for member in record.isr)
         if others and node_of(self._replica.member) in unable and now_s < self._gave_way_s + BEHIND_S:
             self.stay_away(now_s)
 
@@ -168,9 +168,9 @@ class Deadlines:
                 role.ask()  # the leader sends nothing to an observer that it has not heard
         replica.beat()
         leader = record.leader
-        is_gone = leader in (None, replica.member) or runs.get(node_of(leader)) != record.run
+        is_gone = leader in (None, replica.member) or runs.get(leader) != record.run
         is_silent = leader is None or now_s - self._heard_s.get(leader, -SILENT_S) >= SILENT_S
-        others = any(node_of(member) in runs for member in record.isr if member != replica.member)
+        others = any(member in runs for member in record.isr if member != replica.member)
         is_away = now_s < (self._away_s if others else self._born_s)
         if is_away or not (is_gone and is_silent and replica.may_stand):
             self._stand_s = None

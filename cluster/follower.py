@@ -9,6 +9,7 @@ An observer is a follower without a place in the shard. It does the same, and pr
 from .actions import Action, Alarm, Append, Clear, Cut, Expire, Send, Show
 from .frames import Committed, Diverged, Follow, Held, Records, Reset, Started
 from .replica_log import ReplicaLog
+from .shard_record import Unclean
 
 
 class Follower:
@@ -21,6 +22,8 @@ class Follower:
         self.leader = leader
         self.observes = False
         """Whether the record of the shard does not name this node: nothing may depend on what is here."""
+        self.unclean: tuple[Unclean, ...] = ()
+        """What was given up by command, as the record of the shard has it."""
         self.started: set[str] = set()
         """Logs whose records are known to be a beginning of the leader's."""
         self.logs = logs
@@ -61,9 +64,9 @@ class Follower:
         log = self.logs[name]
         own = log.end_of(frame.last_generation)
         offset, names = (own.end, own.names) if own.end < frame.end else (frame.end, frame.names)
-        if offset < log.end and self._keeps(name, offset):
+        if offset < log.end and ((given_up := self._is_given_up(name, offset)) or self._keeps(name, offset)):
             log.cut(offset, names)
-            self.actions.append(Cut(name, offset, names))
+            self.actions.append(Cut(name, offset, names, given_up))
             self.ask_for(name)
 
     def _reset(self, name: str, start: int) -> None:
@@ -111,6 +114,18 @@ class Follower:
                 self.ask_for(name)
         if self.observes and self.started:  # a sign of life, else the leader sends nothing more
             self._send(Held(self.generation, min(self.started), 0))
+
+    def _is_given_up(self, name: str, offset: int) -> bool:
+        """Return whether a cut removes shown records, all of which a command has given up, and whose offsets no other
+        record gets."""
+        log = self.logs[name]
+        return log.start <= offset < log.committed and any(
+            one.is_of(name)
+            and one.generation > log.last_generation
+            and one.offset <= offset
+            and log.committed <= one.resumes
+            for one in self.unclean
+        )
 
     def _keeps(self, name: str, offset: int) -> bool:
         """Return whether a cut removes nothing that was shown. If it would, a promise was broken somewhere: this

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from timestone.config import Ack
 from timestone_cluster.division import MOST_TEMPLATES, check_template
 from timestone_cluster.errors import ClusterExists
 from timestone_cluster.etcd.client import Coordinator, KeyValue
@@ -15,6 +16,7 @@ from timestone_cluster.etcd.keys import (
     ClusterValue,
     LogValue,
     NodeValue,
+    check_ack,
     check_log_name,
 )
 from timestone_cluster.etcd.registry import below, cluster_of
@@ -87,10 +89,16 @@ class ClusterStatus(NamedTuple):
 
 
 async def make_cluster(
-    etcd: Coordinator, keys: ClusterKeys, *, shards: int, replicas: int, topic_keys: Sequence[str] = ()
+    etcd: Coordinator,
+    keys: ClusterKeys,
+    *,
+    shards: int,
+    replicas: int,
+    topic_keys: Sequence[str] = (),
+    ack: str = Ack.SYNCED,
 ) -> ClusterValue:
-    """Make a cluster, whose numbers and templates of `division` cannot change later. Raises ValueError, ClusterExists,
-    EtcdUnavailable."""
+    """Make a cluster, whose numbers, templates of `division` and ack level cannot change later. Raises ValueError,
+    ClusterExists, EtcdUnavailable."""
     if not 1 <= shards <= MOST_SHARDS:
         raise ValueError(f"invalid number of shards: expected 1 to {MOST_SHARDS}, got {shards}")
     if not 1 <= replicas <= MOST_REPLICAS:
@@ -99,7 +107,13 @@ async def make_cluster(
         raise ValueError(f"invalid keys: expected up to {MOST_TEMPLATES}, got {len(topic_keys)}")
     templates = tuple(map(check_template, topic_keys))
     value = ClusterValue(
-        secrets.token_hex(8), shards, replicas, replicas // 2 + 1, LEVELS[1], topic_keys=templates
+        secrets.token_hex(8),
+        shards,
+        replicas,
+        replicas // 2 + 1,
+        LEVELS[1],
+        topic_keys=templates,
+        ack=check_ack(ack),
     )
     outcome = await etcd.put(keys.cluster, value.encode(), revision=0)
     if not outcome.is_done:
@@ -193,9 +207,10 @@ async def cluster_status(etcd: Coordinator, keys: ClusterKeys) -> ClusterStatus:
             continue
         record = ShardRecord.decode(found.value)
         is_led = record.leader is not None and runs.get(node_of(record.leader)) == record.run
-        in_sync = tuple(sorted(map(node_of, record.isr)))
+        in_sync = tuple(sorted(set(map(node_of, record.isr))))
         nodes_of = in_sync, record.replicas, record.adding
-        shard = ShardStatus(number, record.generation, record.leader, *nodes_of, is_led=is_led)
+        leader = None if record.leader is None else node_of(record.leader)
+        shard = ShardStatus(number, record.generation, leader, *nodes_of, is_led=is_led)
         is_pinned = keys.pinned(number) in pairs
         shards.append(shard._replace(unclean=record.unclean, is_pinned=is_pinned))
     nodes = [_node_status(pairs, keys, node, run) for node, run in sorted(runs.items())]

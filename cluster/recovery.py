@@ -17,16 +17,23 @@ from pathlib import Path
 from typing import NamedTuple
 
 from timestone.address import parse_address
-from timestone.config import LogConfig
+from timestone.config import Ack, LogConfig
 from timestone.disk.files import Files
 from timestone.replication.replicated_segments import GENERATION_SHIFT
 from timestone_cluster.errors import ClusterError, ClusterExists, WrongCluster
 from timestone_cluster.etcd.client import Coordinator, KeyValue
-from timestone_cluster.etcd.keys import LOG_SETTINGS, ClusterKeys, ClusterValue, LogValue, NodeValue
+from timestone_cluster.etcd.keys import (
+    LOG_SETTINGS,
+    WRITTEN_LEVEL,
+    ClusterKeys,
+    ClusterValue,
+    LogValue,
+    NodeValue,
+)
 from timestone_cluster.etcd.registry import below, cluster_of
 from timestone_cluster.node.held_shards import IDENTITY_NAME, identity, replica_id
 from timestone_cluster.node.wire import Describe, Described, Hello, LogState, encoded, read_message
-from timestone_cluster.shard_record import MOST_GENERATION, ShardRecord, Unclean, node_of
+from timestone_cluster.shard_record import MOST_GENERATION, ShardRecord, Unclean, member_of, node_of
 from timestone_tiering.buckets.bucket import Bucket
 from timestone_tiering.errors import ObjectMissing
 from timestone_tiering.objects.history import LogHistory, log_histories
@@ -46,6 +53,12 @@ class Report(NamedTuple):
     name: str
     run: int
     logs: tuple[LogState, ...]
+    boot: str = ""
+
+    @property
+    def member(self) -> str:
+        """Return what it is in the records of shards."""
+        return member_of(self.node, self.boot)
 
     @property
     def is_whole(self) -> bool:
@@ -94,14 +107,15 @@ async def plan_recovery(
     if record.leader is not None and runs.get(node_of(record.leader)) == record.run:
         raise ValueError(f"invalid shard {shard}: it has a leader, {node_of(record.leader)}")
     reports = [one for one in picture.of_shard(shard) if one.node in record.replicas]
-    if fit := [one.name for one in reports if one.is_whole and one.node in map(node_of, record.isr)]:
+    if fit := [one.name for one in reports if one.is_whole and record.may_elect(one.member)]:
         raise ValueError(f"invalid shard {shard}: {fit[0]} is in sync and will lead by itself")
     wanted = [one for one in reports if node in (None, one.node, one.name)]
     chosen = _best(wanted)
     if chosen is None:
         raise ValueError(f"invalid shard {shard}: no replica of it that may lead is registered")
-    lost = tuple(Unclean(record.generation + 1, log.name, log.end) for log in chosen.logs)
-    found = record.recovered(chosen.node, chosen.run, lost)
+    were_in_sync = [one for one in reports if one.node in map(node_of, record.isr)]
+    lost = _given_up(record.generation + 1, chosen, were_in_sync, picture.cluster)
+    found = record.recovered(chosen.member, chosen.run, lost)
     if found is None:
         raise ValueError(f"invalid shard {shard}: {chosen.name} has no log of it")
     return Plan(shard, tuple(reports), chosen, found, revision)
@@ -133,16 +147,37 @@ async def plan_repair(
             *(record.replicas if record is not None else ()),
         ]
         generation = max(known, record.generation if record is not None else 0) + _GENERATIONS_AHEAD
+        generation = min(generation, MOST_GENERATION)
+        unclean = record.unclean if record is not None else ()
+        if cluster.ack is Ack.WRITTEN:  # they may have been booted again since they were in sync
+            unclean += _given_up(generation + 1, chosen, reports, cluster)
         made = ShardRecord(
-            min(generation, MOST_GENERATION),
+            generation,
             None,
             0,
-            frozenset([chosen.node]),
+            frozenset([chosen.member]),
             tuple(dict.fromkeys(nodes))[: cluster.replicas],
-            unclean=record.unclean if record is not None else (),
+            unclean=unclean,
         )
         plans.append(Plan(number, tuple(reports), chosen, made, revision))
     return plans, refused
+
+
+def _given_up(
+    generation: int, chosen: Report, reports: Sequence[Report], cluster: ClusterValue
+) -> tuple[Unclean, ...]:
+    """Return what is given up when a replica leads. New records begin behind all that nodes which were in sync may have
+    shown; where none of those answers, nothing is known of that."""
+    states = [log for one in reports for log in one.logs] if cluster.level >= WRITTEN_LEVEL else []
+    ceilings: dict[str, int] = {}
+    for log in states:
+        ceilings[log.name] = max(ceilings.get(log.name, 0), log.ceiling, log.end)
+    return tuple(
+        Unclean(
+            generation, log.name, log.end, max(ceilings[log.name], log.end) if log.name in ceilings else 0
+        )
+        for log in chosen.logs
+    )
 
 
 def _best(reports: Sequence[Report]) -> Report | None:
@@ -172,7 +207,8 @@ class _Picture:
             logs = tuple(log for log in described.logs if log.shard == shard)
             if logs:
                 pair = self.nodes[node]
-                reports.append(Report(node, NodeValue.decode(pair.value).name, pair.created, logs))
+                value = NodeValue.decode(pair.value)
+                reports.append(Report(node, value.name, pair.created, logs, value.boot))
         return reports
 
 

@@ -141,8 +141,8 @@ class Replica:
                 role.commit(frame)
 
     def linked(self, member: str) -> None:
-        """Ask a leader again on a new link: what was on its way is lost."""
-        if isinstance(self.role, Follower) and self.role.leader == member:
+        """Ask a leader again on a new link, of which only the node may be known: what was on its way is lost."""
+        if isinstance(self.role, Follower) and node_of(self.role.leader) == node_of(member):
             self.role.ask()
 
     def beat(self) -> None:
@@ -218,14 +218,14 @@ class Replica:
         """Return whether this replica may be elected: in sync, undamaged, and not the leader."""
         if self.record is None or isinstance(self.role, Leader):
             return False
-        return self.member in self.record.isr and not any(log.damaged for log in self.logs.values())
+        return self.record.may_elect(self.member) and not any(log.damaged for log in self.logs.values())
 
     def follow_again(self) -> None:
         """Follow the leader of the record, at the start of a generation or instead of standing."""
         record = self.record
         if record is not None and record.leader not in (None, self.member) and self.role is None:
             self.role = self._follower(record)
-            self.role.observes = self.observes
+            self.role.observes, self.role.unclean = self.observes, record.unclean
             self.role.ask()
 
     def admit(self, member: str, run: int) -> None:

@@ -88,7 +88,8 @@ class ReplicaLog:
         """Note that the records from an offset on were removed."""
         self.runs = tuple(run for run in self.runs if run.first < offset)
         self.end, self.names = offset, names
-        self.durable = min(self.durable, offset)
+        self.durable, self.committed = min(self.durable, offset), min(self.committed, offset)
+        self.clean, self.stable = min(self.clean, offset), min(self.stable, offset)
 
     def begin(self, start: int) -> None:
         """Note that the records below an offset were deleted; the generation of the last one is kept."""

@@ -29,14 +29,32 @@ def node_of(member: str) -> str:
     return member.partition("@")[0]
 
 
+def member_of(node: str, boot: str) -> str:
+    """Return the member that a node is. boot: empty where what is acknowledged is on the disk."""
+    return f"{node}@{boot}" if boot else node
+
+
 @dataclass(frozen=True, slots=True)
 class Unclean:
-    """An election by command, of a replica that may lack committed records: from `offset` of `log` on, `generation` has
-    other ones than its predecessors may have shown."""
+    """An election by command, of a replica that may lack committed records: those of `log` from `offset` on are given
+    up, and `generation` begins."""
 
     generation: int
     log: str
     offset: int
+    resumes: int = 0
+    """Where new records begin: no predecessor has shown one there or later. 0 where nothing is known of that: new
+    ones have the offsets of those that are given up."""
+
+    def is_of(self, folder: str) -> bool:
+        """Return whether it is about the log of a folder: the name of the log and the number of the shard."""
+        return folder.rpartition("-")[0] == self.log
+
+    @property
+    def fields(self) -> tuple[int, str, int] | tuple[int, str, int, int]:
+        """Return what etcd has: the last field only where a node of an older level need not read it."""
+        given = self.generation, self.log, self.offset
+        return (*given, self.resumes) if self.resumes else given
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +86,17 @@ class ShardRecord:
 
     def elected(self, member: str, run: int, min_isr: int) -> Self | None:
         """Return the record with a new leader, which must be in sync. The old one leaves the in-sync set, if it may."""
-        if member not in self.isr:
+        if not self.may_elect(member):
             return None
-        isr = self.isr
+        isr = self.isr - {node_of(member)} | {member}
         if self.leader not in (None, member) and len(isr) > min_isr:
             isr -= {self.leader}
         return self._led_by(member, run, isr)
+
+    def may_elect(self, member: str) -> bool:
+        """Return whether a member is in sync; or its node is, with whichever boot: after a restore, all that it has
+        promised is on its disk."""
+        return member in self.isr or node_of(member) in self.isr
 
     def handed_over(self, member: str, run: int) -> Self | None:
         """Return the record with a leader that the present one has chosen. The in-sync set stays."""
@@ -103,10 +126,13 @@ class ShardRecord:
     # Who is in sync.
 
     def admitted(self, member: str) -> Self | None:
-        """Return the record with one more in-sync member. The leader proves that it has every committed record."""
-        if member in self.isr or node_of(member) not in self.nodes:
+        """Return the record with one more in-sync member. The leader proves that it has every committed record. What
+        its node was before another boot does not come back, and leaves."""
+        node = node_of(member)
+        if member in self.isr or node not in self.nodes:
             return None
-        return replace(self, isr=self.isr | {member})
+        before = {one for one in self.isr if node_of(one) == node and one != self.leader}
+        return replace(self, isr=self.isr - before | {member})
 
     def dismissed(self, member: str, min_isr: int) -> Self | None:
         """Return the record without an in-sync member, never with fewer than `min_isr`, never without the leader. To
@@ -203,7 +229,7 @@ class ShardRecord:
             "replicas": self.replicas,
             "adding": self.adding,
             "left": self.left,
-            "unclean": [[one.generation, one.log, one.offset] for one in self.unclean],
+            "unclean": [one.fields for one in self.unclean],
         }
         return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
 
@@ -232,8 +258,8 @@ class ShardRecord:
             _names(fields["replicas"]),
             _names(fields["adding"]),
             tuple(
-                Unclean(_whole(g, MOST_GENERATION), _name(log), _whole(o, 2**63 - 1))
-                for g, log, o in fields["unclean"]
+                Unclean(_whole(g, MOST_GENERATION), _name(log), *(_whole(one, 2**63 - 1) for one in offsets))
+                for g, log, *offsets in fields["unclean"]
             ),
             tuple((_name(node), _whole(g, MOST_GENERATION)) for node, g in fields.get("left", [])),
         )

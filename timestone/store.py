@@ -41,6 +41,7 @@ from timestone.reading.tail_cache import TailBudget
 from timestone.recovery.log_opener import LogOpener
 from timestone.recovery.opening_progress import OpeningProgress, Progress
 from timestone.recovery.recover import Recovered
+from timestone.replication.names_used import note_ceiling
 from timestone.spool.consumer import SpoolConsumer
 from timestone.upkeep.log_deletion import DeletedLogs
 from timestone.upkeep.maintenance import Maintenance
@@ -350,7 +351,9 @@ class Store:
             name,
             partition,
             row,
-            remember=functools.partial(self._remember_jump, name, partition, row.config),
+            remember=functools.partial(note_ceiling, self._catalog, names.log_folder(name, partition))
+            if log_type.is_replicated
+            else functools.partial(self._remember_jump, name, partition, row.config),
             progress=opening,
             at_once=at_once,
             is_replicated=log_type.is_replicated,

@@ -100,6 +100,12 @@ class Lab:
         return self._stack.enter_context(own_cluster(self.directory / "cluster", *_CONNECTS))
 
     @cached_property
+    def written_cluster(self) -> OwnCluster:
+        """A cluster whose replicas flush later."""
+        folder = self.directory / "written"
+        return self._stack.enter_context(own_cluster(folder, *_CONNECTS, ack="written"))
+
+    @cached_property
     def full_cluster(self) -> OwnCluster:
         """A cluster with sessions."""
         cluster = self._stack.enter_context(own_cluster(self.directory / "sessions", *_CONNECTS))
@@ -219,12 +225,16 @@ def _run(scenario: Scenario, system: System, wanted: Sequence[str]) -> Figures:
     return {name: figures[name] for name in wanted}
 
 
-def _append(lab: Lab) -> Figures:
-    lab.cluster.leader()
-    before_s = processor_s(lab.cluster.pids())
-    taken_s = appends.append(lab.cluster, lab.sizes.records)
-    used_s = processor_s(lab.cluster.pids()) - before_s
-    return _rates(lab.sizes.records / taken_s, used_s / lab.sizes.records)
+def _append(cluster_of: Callable[[Lab], OwnCluster]) -> Callable[[Lab], Figures]:
+    def measure(lab: Lab) -> Figures:
+        cluster = cluster_of(lab)
+        cluster.leader()
+        before_s = processor_s(cluster.pids())
+        taken_s = appends.append(cluster, lab.sizes.records)
+        used_s = processor_s(cluster.pids()) - before_s
+        return _rates(lab.sizes.records / taken_s, used_s / lab.sizes.records)
+
+    return measure
 
 
 def _append_kafka(topic: str) -> Callable[[Lab], Figures]:
@@ -314,7 +324,8 @@ CASES: Mapping[str, Case] = {
     "lone cluster": Case(_lone(Lab.direct), "lone single"),
     "one-each single": Case(_one_each(lambda lab: lab.single), "one-each single"),
     "one-each cluster": Case(_one_each(Lab.direct), "one-each single"),
-    "append cluster": Case(_append, "append cluster"),
+    "append cluster": Case(_append(lambda lab: lab.cluster), "append cluster"),
+    "append cluster, written": Case(_append(lambda lab: lab.written_cluster), "append cluster"),
     "append kafka, flushed": Case(_append_kafka("flushed"), "append cluster", "kafka"),
     "append kafka": Case(_append_kafka("plain"), "append cluster", "kafka"),
     "kill": Case(_kill, "kill"),

@@ -177,13 +177,15 @@ class OwnCluster:
 
 
 @contextmanager
-def own_cluster(folder: Path, *options: str, shards: int = 1, mqtt: bool = True) -> Iterator[OwnCluster]:
+def own_cluster(
+    folder: Path, *options: str, shards: int = 1, mqtt: bool = True, ack: str = "synced"
+) -> Iterator[OwnCluster]:
     """Run a cluster until the block is left; in sync and with a log when it begins."""
     folder.mkdir()
     with etcd_server(folder / "etcd") as etcd:
         cluster = OwnCluster(folder, etcd, [*options, *(["--mqtt", "127.0.0.1:0"] if mqtt else [])])
         keys = cluster.address.keys
-        cluster.ask(lambda client: make_cluster(client, keys, shards=shards, replicas=len(NAMES)))
+        cluster.ask(lambda client: make_cluster(client, keys, shards=shards, replicas=len(NAMES), ack=ack))
         cluster.ask(lambda client: make_log(client, keys, LOG))
         try:
             for node in cluster.nodes:

@@ -222,6 +222,11 @@ def _opened(data: Path, engine: StoreConfig, cluster: ClusterSettings, manager: 
     # Not at the top: only a node needs it.
     from timestone.replication.replicated_log import ReplicatedLog  # noqa: PLC0415
 
+    try:
+        held_module = importlib.import_module("timestone_cluster.node.held_shards")
+    except ModuleNotFoundError as error:
+        raise MissingExtra("a cluster", error.name or "httpx", "cluster") from None
+    held_module.note_failed_flushes(Files(), data.absolute())
     return Store(data.absolute(), engine, progress=manager.opening, log_type=ReplicatedLog)
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from timestone_cluster.etcd.client import EtcdClient
     from timestone_cluster.etcd.keys import ClusterKeys
-    from timestone_cluster.operations import ClusterStatus
+    from timestone_cluster.operations import ClusterStatus, ShardStatus
 
 T = TypeVar("T")
 EXAMPLES = """\
@@ -46,11 +46,18 @@ _INIT = """\
 Examples:
   timestone cluster init etcd://10.0.0.1:2379,10.0.0.2:2379/plant
   timestone cluster init etcd://127.0.0.1:2379/plant --shards 4
+  timestone cluster init etcd://127.0.0.1:2379/plant --ack written
 
 Writes one key to etcd. Nodes that are started with the same URL find each other
 there, in any order; the shards are led as soon as there are as many nodes as
 replicas. Three replicas survive the loss of one node. Two replicas lose no
 record when one is lost, but stop to append until it is back.
+
+With --ack written, replicas flush a record within a second and not before it
+is acknowledged. No record is lost when processes are killed, or when a machine
+loses power while an in-sync replica on another one keeps it. When all in-sync
+replicas of a shard lose power within a second or so, their last records may be
+lost, and the shard waits for `timestone cluster recover`.
 """
 _CREATE = """\
 Examples:
@@ -108,9 +115,10 @@ Examples:
   timestone cluster append etcd://127.0.0.1:2379/plant telemetry < lines.txt
 
 Appends one record for each line of input through the leader of the shard, and
-prints the offset of each once all in-sync replicas have it on their disks. If
-the leader is lost, it looks for the next one and appends again what was not
-acknowledged: such a record may be in the log twice.
+prints the offset of each once all in-sync replicas have it on their disks; at
+ack level `written`, once they have written it. If the leader is lost, it looks
+for the next one and appends again what was not acknowledged: such a record may
+be in the log twice.
 """
 
 
@@ -133,14 +141,21 @@ def command() -> None:
     metavar="FILTER",
     help="Where topics have the key that decides on their shard, as in devices/{key}/#; may be repeated.",
 )
-def init(url: str, shards: int, replicas: int, topic_keys: tuple[str, ...], **access: Any) -> None:
+@click.option(
+    "--ack",
+    type=click.Choice(["synced", "written"]),
+    default="synced",
+    help="What replicas have done with a record that is acknowledged; cannot change later.",
+)
+def init(url: str, shards: int, replicas: int, **options: Any) -> None:
     """Make a cluster in etcd."""
     operations = cluster_module("operations")
-    numbers = {"shards": shards, "replicas": replicas, "topic_keys": topic_keys}
-    made = with_etcd(url, access, lambda etcd, keys: operations.make_cluster(etcd, keys, **numbers))
+    given = {name: options.pop(name) for name in ("topic_keys", "ack")}
+    numbers = {"shards": shards, "replicas": replicas, **given}
+    made = with_etcd(url, options, lambda etcd, keys: operations.make_cluster(etcd, keys, **numbers))
     print_text(
         f"cluster {made.id}: {format_count(made.shards, 'shard')}, {made.replicas} replicas, "
-        f"{made.min_isr} in sync at least"
+        f"{made.min_isr} in sync at least, ack {made.ack}"
     )
 
 
@@ -232,8 +247,9 @@ def _print_status(console: "Console", found: "ClusterStatus") -> None:
     logs = ", ".join(found.logs) or "none"
     console.print(
         f"cluster {found.cluster.id}: {format_count(found.cluster.shards, 'shard')}, "
-        f"{found.cluster.replicas} replicas, {found.cluster.min_isr} in sync at least; level {found.cluster.level} of "
-        f"the protocol, balance {'on' if found.cluster.balance else 'off'}; logs: {logs}",
+        f"{found.cluster.replicas} replicas, {found.cluster.min_isr} in sync at least, ack {found.cluster.ack}; "
+        f"level {found.cluster.level} of the protocol, balance {'on' if found.cluster.balance else 'off'}; "
+        f"logs: {logs}",
         soft_wrap=True,
     )
     nodes, shards = simple_table(), simple_table()
@@ -280,12 +296,17 @@ def _print_status(console: "Console", found: "ClusterStatus") -> None:
             soft_wrap=True,
         )
     for shard in found.shards:
-        for lost in shard.unclean:
-            console.print(
-                f"shard {shard.number}: generation {lost.generation} began by command: records of {lost.log} from "
-                f"offset {lost.offset} on may have been lost, and others have their offsets",
-                soft_wrap=True,
-            )
+        _print_unclean(console, shard)
+
+
+def _print_unclean(console: "Console", shard: "ShardStatus") -> None:
+    for lost in shard.unclean:
+        end = f"new ones begin at {lost.resumes}" if lost.resumes else "others have their offsets"
+        console.print(
+            f"shard {shard.number}: generation {lost.generation} began by command: records of {lost.log} from "
+            f"offset {lost.offset} on may have been lost, and {end}",
+            soft_wrap=True,
+        )
 
 
 @command.command(epilog=_APPEND, exit_failed=EXIT_SYSTEM)

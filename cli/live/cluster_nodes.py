@@ -76,8 +76,9 @@ For a shard whose in-sync replicas are all lost: start what can be started
 first, because any of them leads by itself and loses nothing. Without --yes the
 command shows what each replica has, and changes nothing. With it the replica
 that has the most, or NODE, leads, and serves once another one has caught up.
-Acknowledged records that it lacks are lost, and their offsets are given again;
-`cluster status` shows that for good.
+Acknowledged records that it lacks are lost; `cluster status` shows that for
+good. Their offsets are not given again where a node answers that was in sync,
+as after a power loss at ack level `written`; otherwise they are.
 """
 _RESTORE = """\
 Examples:
@@ -220,7 +221,8 @@ def recover(url: str, shard: int, node: str | None, yes: bool, **access: Any) ->
         plan = await recovery.plan_recovery(etcd, keys, shard, node=node, context=tls_context(access))
         _print_reports([plan])
         for one in plan.record.unclean[-len(plan.chosen.logs) :]:
-            print(f"shard {shard}: records of {one.log} from offset {one.offset} on are given up")
+            end = f"; new ones begin at {one.resumes}" if one.resumes else ""
+            print(f"shard {shard}: records of {one.log} from offset {one.offset} on are given up{end}")
         await _apply(etcd, keys, [plan], yes)
 
     with_etcd(url, access, run)

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
 from timestone.address import parse_address
-from timestone.config import LogConfig, with_settings
+from timestone.config import Ack, LogConfig, with_settings
 from timestone.format.names import validate_log
 from timestone_cluster.affinity import Arrivals
 from timestone_cluster.division import check_template
@@ -109,6 +109,8 @@ class ClusterValue:
     """How long most clients of a shard have to come in through a node before it is the preferred leader."""
     topic_keys: tuple[str, ...] = ()
     """Templates of `division`; cannot change."""
+    ack: Ack = Ack.SYNCED
+    """What a replica has done with a record when it counts as having it; cannot change."""
 
     def changed(self, settings: Mapping[str, Any]) -> "ClusterValue":
         """Return the value with other settings. Raises ValueError for an invalid one."""
@@ -133,7 +135,8 @@ class ClusterValue:
             shards, replicas, min_isr = (_whole(fields[name]) for name in ("shards", "replicas", "min_isr"))
             level = _whole(fields.get("level", 1))
             topic_keys = tuple(check_template(_text(one)) for one in fields.get("topic_keys", ()))
-            found = cls(_text(fields["id"]), shards, replicas, min_isr, level, topic_keys=topic_keys)
+            ack = check_ack(fields.get("ack", Ack.SYNCED))
+            found = cls(_text(fields["id"]), shards, replicas, min_isr, level, topic_keys=topic_keys, ack=ack)
             if not (1 <= found.shards <= MOST_SHARDS and 1 <= found.min_isr <= found.replicas):
                 raise ValueError("numbers out of range")
             return found.changed({name: fields[name] for name in CLUSTER_SETTINGS if name in fields})
@@ -141,11 +144,20 @@ class ClusterValue:
         return _decoded(value, made)
 
 
+def check_ack(value: str) -> Ack:
+    """Return the level of a cluster. Raises ValueError for another one."""
+    if value not in (Ack.SYNCED, Ack.WRITTEN):
+        raise ValueError(f"invalid ack: expected 'synced' or 'written', got {value!r}")
+    return Ack(value)
+
+
 OBSERVERS_LEVEL = BEATS_LEVEL = 3
-LEVELS = 1, 3
+WRITTEN_LEVEL = 4
+LEVELS = 1, 4
 """Lowest and highest level of the protocol that this version speaks. 2: records of shards have `left`, and nodes delete
 replicas that they shall not have any more. 3: leaders send records to observers; and one frame is the heartbeat of all
-shards that two nodes share, where both offer it, at any level of the cluster."""
+shards that two nodes share, where both offer it, at any level of the cluster. 4: clusters may be at ack level
+`written`, and records of shards say where offsets continue behind those that were given up."""
 MOST_WEIGHT = 1000
 
 
@@ -170,6 +182,8 @@ class NodeValue:
     """Whether it lacks records of some shard since its start, so that it serves no clients where it leads."""
     is_full: bool = False
     """Whether its disk has too little free space for it to lead."""
+    boot: str = field(default="", kw_only=True)
+    """Of its machine, where a replica counts as having what is in memory only."""
 
     def encode(self) -> bytes:
         """Return the value in etcd."""
@@ -188,7 +202,8 @@ class NodeValue:
             fronts = {str(name): _text(one) for name, one in dict(fields.get("fronts", {})).items()}
             names = _text(fields["name"]), _text(fields["peer"]), zone and _text(zone)
             states = (fields.get(name) is True for name in ("observes", "is_behind", "is_full"))
-            found = cls(*names, weight, lowest, highest, fronts, *states)
+            boot = fields.get("boot", "")
+            found = cls(*names, weight, lowest, highest, fronts, *states, boot=boot and _text(boot))
             for name, address in {"peer": found.peer, **fronts}.items():
                 parse_address(address, setting=name)
             if not 1 <= found.weight <= MOST_WEIGHT:

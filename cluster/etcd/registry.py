@@ -11,6 +11,7 @@ from contextlib import suppress
 from timestone_cluster.errors import EtcdUnavailable, UndecodableValue, WatchEnded, WrongCluster
 from timestone_cluster.etcd.client import Change, Coordinator, KeyValue, Outcome, Picture
 from timestone_cluster.etcd.keys import ClusterKeys, ClusterValue, NodeValue
+from timestone_cluster.shard_record import member_of
 
 LEASE_S = 3
 KEEP_ALIVE_S = 1.0
@@ -58,6 +59,17 @@ class Registry:
     def runs(self) -> dict[str, int]:
         """Return the registered nodes and their runs."""
         return {node: pair.created for node, pair in self.below("nodes").items()}
+
+    @property
+    def members(self) -> dict[str, int]:
+        """Return the registered members and their runs: nodes, with their boot where that counts."""
+        found = {}
+        for node, pair in self.below("nodes").items():
+            boot = ""
+            with suppress(UndecodableValue):
+                boot = NodeValue.decode(pair.value).boot
+            found[member_of(node, boot)] = pair.created
+        return found
 
     def address_of(self, node: str) -> str | None:
         """Return where a node can be reached; None if it is not registered, or says nothing valid."""

@@ -135,7 +135,7 @@ class NodeFronts:
             shards.append(
                 {
                     "leader": leader if leader in nodes else None,
-                    "in_sync": sorted(map(node_of, found.isr)),
+                    "in_sync": sorted(set(map(node_of, found.isr))),
                     "replicas": list(found.replicas),
                 }
             )

@@ -17,7 +17,7 @@ from timestone.disk.files import Files
 from timestone.errors import InvalidName, UnknownLog
 from timestone.format.folder_listing import is_begun
 from timestone.format.identity import LogIdentity
-from timestone.format.names import TOPICS_NAME, log_folder
+from timestone.format.names import DOUBT_NAME, TOPICS_NAME, log_folder
 from timestone.format.topics import create_topics_file
 from timestone.recovery.segment_report import State
 from timestone.replication.replicated_log import ReplicatedLog
@@ -26,8 +26,8 @@ from timestone_cluster.errors import UndecodableShardRecord, UndecodableValue, W
 from timestone_cluster.etcd.client import KeyValue
 from timestone_cluster.etcd.keys import LOG_SETTINGS, ClusterValue, LogValue, check_log_name
 from timestone_cluster.etcd.registry import Registry
-from timestone_cluster.node.shard import Shard, now_s
-from timestone_cluster.node.shipping import Surroundings
+from timestone_cluster.node.shard import Shard
+from timestone_cluster.node.shipping import Surroundings, now_s
 from timestone_cluster.shard_record import ShardRecord, node_of
 
 IDENTITY_NAME = "NODE"
@@ -44,9 +44,10 @@ class HeldShards:
     """Replicas of one node by the number of their shard. Event-loop thread only, but for `damaged`."""
 
     def __init__(
-        self, store: Store, cluster: ClusterValue, node: str, around: Surroundings, *, has_front: bool
+        self, store: Store, cluster: ClusterValue, member: str, around: Surroundings, *, has_front: bool
     ) -> None:
-        """has_front: logs have to be those that a front knows again on another node."""
+        """member: what this node is in the records. has_front: logs have to be those that a front knows again on
+        another node."""
         self.shards: dict[int, Shard] = {}
         self.lost: set[int] = set()
         """Shards whose record is gone from etcd."""
@@ -54,7 +55,8 @@ class HeldShards:
         """Whether this node follows the shards in which it has no place."""
         self.observed = {int(number) for number in store.documents.items(OBSERVED)}
         """Shards of which it has files as an observer."""
-        self._store, self._cluster, self._node, self._around = store, cluster, node, around
+        self._store, self._cluster, self._around = store, cluster, around
+        self._member, self._node = member, node_of(member)
         self._has_front = has_front
         self._closing: set[int] = set()
         """Shards whose logs are being closed."""
@@ -250,7 +252,7 @@ class HeldShards:
         if number not in self.shards:
             opened = {folder: self._log(name, number, values[name]) for folder, name in logs.items()}
             self.shards[number] = Shard(
-                number, self._node, run, self._cluster.min_isr, opened, self.damaged(), self._around
+                number, self._member, run, self._cluster.min_isr, opened, self.damaged(), self._around
             )
             return
         for folder, name in logs.items():
@@ -271,6 +273,7 @@ class HeldShards:
                 f"log {name} of this node was made before clusters had MQTT: start with an empty folder"
             )
         assert isinstance(log, ReplicatedLog)
+        log.level = self._cluster.ack
         config = value.config
         wanted = {one: getattr(config, one) for one in LOG_SETTINGS}
         if changed := {one: new for one, new in wanted.items() if getattr(log.config, one) != new}:
@@ -324,19 +327,47 @@ def make_replica_folder(store: Store, name: str, partition: int, log_id: int) ->
 
 def identity(files: Files, folder: Path, cluster: str) -> str:
     """Return the id of the node whose data this folder has; made at its first start. Raises WrongCluster, OSError."""
+    found = _identity(folder)
+    if found is None:
+        found = {"node": secrets.token_hex(8), "cluster": cluster}
+        _write_identity(files, folder, found)
+    if found["cluster"] != cluster:
+        raise WrongCluster(
+            f"{folder} belongs to the cluster {found['cluster']}, and etcd has the cluster {cluster}"
+        )
+    return str(found["node"])
+
+
+def boot_of(folder: Path, boot_id: bytes) -> str:
+    """Return what tells the members apart that a node is, one after another, where a record counts that is in memory
+    only: the boot of its machine, and how often a flush has failed for good. Raises WrongCluster, OSError."""
+    failures = (_identity(folder) or {}).get("failures", 0)
+    return f"{boot_id.hex() if any(boot_id) else secrets.token_hex(8)}-{failures}"
+
+
+def note_failed_flushes(files: Files, folder: Path) -> None:
+    """Have a node be another member from now on if a flush has failed, and the process ended before it had written the
+    records again. Call before the store is opened, which repairs what it can. Raises WrongCluster, OSError."""
+    found = _identity(folder)
+    if found is not None and any(folder.glob(f"*/{DOUBT_NAME}")):
+        _write_identity(files, folder, {**found, "failures": found.get("failures", 0) + 1})
+
+
+def _identity(folder: Path) -> dict[str, Any] | None:
     path = folder / IDENTITY_NAME
     try:
         found = json.loads(path.read_bytes())
-        node, owner = str(found["node"]), str(found["cluster"])
+        return {**found, "node": str(found["node"]), "cluster": str(found["cluster"])}
     except FileNotFoundError:
-        node, owner = secrets.token_hex(8), cluster
-        unfinished = path.with_name(path.name + ".tmp")
-        unfinished.unlink(missing_ok=True)
-        files.write_file(unfinished, json.dumps({"node": node, "cluster": cluster}).encode() + b"\n")
-        files.rename(unfinished, path)
-        files.sync_directory(folder)
+        return None
     except (ValueError, KeyError, TypeError) as error:
         raise WrongCluster(f"{path} is not valid: {error!r}") from None
-    if owner != cluster:
-        raise WrongCluster(f"{folder} belongs to the cluster {owner}, and etcd has the cluster {cluster}")
-    return node
+
+
+def _write_identity(files: Files, folder: Path, value: Mapping[str, Any]) -> None:
+    path = folder / IDENTITY_NAME
+    unfinished = path.with_name(path.name + ".tmp")
+    unfinished.unlink(missing_ok=True)
+    files.write_file(unfinished, json.dumps(value).encode() + b"\n")
+    files.rename(unfinished, path)
+    files.sync_directory(folder)

@@ -12,6 +12,7 @@ import struct
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -28,6 +29,7 @@ from timestone_cluster.node.wire import (
     encoded,
     read_message,
 )
+from timestone_cluster.shard_record import node_of
 
 _LOGGER = logging.getLogger("timestone.cluster")
 _QUEUE_ITEMS = 10_000
@@ -52,6 +54,14 @@ _LARGE_BYTES = 32 * 1024
 """A message of this size or more that is not whole yet gets memory of its own."""
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """Contexts of the connections between nodes, in both of which certificates are required."""
+
+    server: ssl.SSLContext
+    client: ssl.SSLContext
 
 
 class Source(Protocol):
@@ -214,7 +224,7 @@ class Incoming(asyncio.BufferedProtocol):
         self._made, self._received, self._ended = made, received, ended
         self.most_bytes = most_bytes
         self.node = ""
-        """The one that it has named."""
+        """The member that it has named."""
         self._buffer = memoryview(bytearray(_RECEIVED_BYTES))
         self._begin = self._end = 0
         """Where the bytes in the buffer are that belong to no message yet."""
@@ -305,8 +315,8 @@ class Listener:
         received: Callable[[str, int, Message], None],
         asked: Callable[[asyncio.StreamWriter, int, Message], bool],
     ) -> None:
-        """linked: called with each node that connects. received: with node, shard and frame. asked: with what a client
-        sends; returns whether the connection is another one's from now on."""
+        """linked: called with each member that connects. received: with member, shard and frame. asked: with what a
+        client sends; returns whether the connection is another one's from now on."""
         self._cluster = cluster
         self._linked = linked
         self._received = received
@@ -362,8 +372,9 @@ class Listener:
         self._forget(connection)
         if error is not None:
             _closed(connection.transport, error)
-        if self._nodes.get(connection.node) is connection:
-            del self._nodes[connection.node]
+        node = node_of(connection.node)
+        if self._nodes.get(node) is connection:
+            del self._nodes[node]
 
     def _greeted(self, connection: Incoming, hello: Message) -> None:
         """Take the first message. Raises UndecodableFrame for any other message, and for a client or node when all
@@ -377,13 +388,14 @@ class Listener:
             self._clients.add(connection.transport)
             connection.become_streams(self._serve, _BUFFER_BYTES)
             return
-        before = self._nodes.get(hello.node)
+        node = node_of(hello.node)
+        before = self._nodes.get(node)
         if before is not None:
             before.transport.abort()
         elif len(self._nodes) >= _NODES:
             raise UndecodableFrame(f"there are {_NODES} nodes")
         connection.node, connection.most_bytes = hello.node, MESSAGE_BYTES
-        self._nodes[hello.node] = connection
+        self._nodes[node] = connection
         self._linked(hello.node)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

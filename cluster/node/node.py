@@ -2,13 +2,13 @@
 
 import asyncio
 import logging
-import ssl
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from timestone.address import shown_address
+from timestone.config import Ack
 from timestone.errors import TimestoneError
 from timestone.store import Store
 from timestone_cluster.actions import Propose
@@ -37,15 +37,15 @@ from timestone_cluster.fronts.node_fronts import NodeFronts
 from timestone_cluster.fronts.state_log import STATE_LOG
 from timestone_cluster.leader import Leader
 from timestone_cluster.node.front_host import FrontHost
-from timestone_cluster.node.held_shards import HeldShards, identity, log_values
+from timestone_cluster.node.held_shards import HeldShards, boot_of, identity, log_values
 from timestone_cluster.node.home import Around
-from timestone_cluster.node.links import Item, Link, Listener
+from timestone_cluster.node.links import Item, Link, Listener, Tls
 from timestone_cluster.node.placement import Placement, wanted_leaders
 from timestone_cluster.node.relay import Place
 from timestone_cluster.node.requests import Requests
 from timestone_cluster.node.shard import Shard
 from timestone_cluster.node.wire import Beats, Hello, Message, encoded
-from timestone_cluster.shard_record import ShardRecord, node_of
+from timestone_cluster.shard_record import ShardRecord, member_of, node_of
 
 _LOGGER = logging.getLogger("timestone.cluster")
 _ETCD_S = 30.0
@@ -56,14 +56,6 @@ _DISCARD_S = 1.0
 _SPACE_S = 1.0
 _NO_ROOM, _ROOM = 1.25, 1.5
 """A node leads nothing below so much of `min_free_bytes`, until it has so much."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tls:
-    """Contexts of the connections between nodes, in both of which certificates are required."""
-
-    server: ssl.SSLContext
-    client: ssl.SSLContext
 
 
 class Node:
@@ -123,6 +115,10 @@ class Node:
         return None if self._cluster is None else self._cluster.encode()
 
     @property
+    def _member(self) -> str:
+        return member_of(self.id, self._value.boot)
+
+    @property
     def own_logs(self) -> Collection[str]:
         """Return the logs that the nodes write for themselves."""
         return self._fronts.own_logs if self._fronts is not None else (STATE_LOG,)
@@ -141,11 +137,11 @@ class Node:
         if self._fronts is not None:
             await self._fronts.make_logs(self._etcd, self._keys)
         self.id = identity(self._store.files, self._store.path, self._cluster.id)
-        has_front = self._host is not None or self._fronts is not None
-        held = self._held = HeldShards(self._store, self._cluster, self.id, self, has_front=has_front)
-        requests = Requests(
-            self._store, held.shards, held.damaged, self.id, self._host, self.own_logs, held.observed
-        )
+        if self._cluster.ack is Ack.WRITTEN:
+            self._value = replace(self._value, boot=boot_of(self._store.path, self._store.boot_id))
+        has_front, member = self._host is not None or self._fronts is not None, self._member
+        held = self._held = HeldShards(self._store, self._cluster, member, self, has_front=has_front)
+        requests = Requests(self._store, held.shards, held.damaged, self._host, self.own_logs, held.observed)
         listener = self._listener = Listener(self._cluster.id, self._linked, self._received, requests.handle)
         host, _ = self._listen
         port = await listener.start(*self._listen, self._tls.server if self._tls else None)
@@ -188,7 +184,7 @@ class Node:
         """Hand over what this node leads, for five seconds at most; then leave."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_HAND_OVER_S):
-                while [one for one in self.shards.values() if one.hand_over(self._registry.runs)]:
+                while [one for one in self.shards.values() if one.hand_over(self._registry.members)]:
                     await asyncio.sleep(TICK_S / 2)
         if self._host is not None:
             await self._host.stop()
@@ -219,7 +215,7 @@ class Node:
 
     async def _tick(self) -> None:
         while True:
-            runs, wanted = self._registry.runs, wanted_leaders(self._registry)
+            runs, wanted = self._registry.members, wanted_leaders(self._registry)
             avoided = {*self._registry.below("draining"), *self._registry.below("leaving"), *self._full}
             caught_up = self._cluster is not None and len(self.shards) == self._cluster.shards
             for number, shard in list(self.shards.items()):
@@ -227,8 +223,8 @@ class Node:
                 node = wanted.get(number)
                 if node == after(shard.replica.generation):
                     shard.resign()
-                elif node in runs and node != self.id:
-                    shard.hand_over({node: runs[node]})
+                elif node is not None and node != self.id:
+                    shard.hand_over({member: run for member, run in runs.items() if node_of(member) == node})
             self._beat()
             if self._host is not None:
                 self._host.tick(self.shards)
@@ -404,7 +400,7 @@ class Node:
     def _made_link(self, node: str) -> Link:
         assert self._cluster is not None
         link = Link(
-            Hello(self._cluster.id, self.id),
+            Hello(self._cluster.id, self._member),
             lambda: self._registry.address_of(node),
             self._tls.client if self._tls else None,
             lambda: self._linked(node),
@@ -424,18 +420,18 @@ class Node:
         self._beats[node][shard] = generation
         return True
 
-    def _linked(self, node: str) -> None:
-        self._beats.get(node, {}).clear()
+    def _linked(self, member: str) -> None:
+        self._beats.get(node_of(member), {}).clear()
         for shard in self.shards.values():
-            shard.linked(node)
+            shard.linked(member)
 
-    def _received(self, node: str, number: int, message: Message) -> None:
+    def _received(self, member: str, number: int, message: Message) -> None:
         if isinstance(message, Beats):
             for shard, generation in zip(message.shards, message.generations, strict=False):
                 if shard in self.shards:
-                    self.shards[shard].beat(node, generation)
+                    self.shards[shard].beat(member, generation)
         elif number in self.shards and isinstance(message, Frame):
-            self.shards[number].received(node, message)
+            self.shards[number].received(member, message)
 
     # The front.
 
@@ -467,7 +463,7 @@ class Node:
         address = self._registry.address_of(node_of(leader)) if leader is not None else None
         if record is None or leader is None or address is None:
             return None
-        return Place(leader, record.generation, address)
+        return Place(node_of(leader), record.generation, address)
 
     # For people.
 

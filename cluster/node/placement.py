@@ -29,8 +29,8 @@ from timestone_cluster.etcd.keys import (
     encode_arrivals,
 )
 from timestone_cluster.etcd.registry import Registry
-from timestone_cluster.node.shard import now_s
-from timestone_cluster.shard_record import ShardRecord
+from timestone_cluster.node.shipping import now_s
+from timestone_cluster.shard_record import ShardRecord, node_of
 
 _LOGGER = logging.getLogger("timestone.cluster")
 _LOOK_S = 0.5
@@ -69,7 +69,8 @@ class Placement:
         nodes = {node: one for node, one in self._members(set()).items() if one.run and not one.is_leaving}
         if len(nodes) < cluster.replicas or self._node not in nodes:
             return
-        record = ShardRecord.first(placed(number, nodes, cluster.replicas))
+        members = {node_of(member): member for member in self._registry.members}
+        record = ShardRecord.first(tuple(members[node] for node in placed(number, nodes, cluster.replicas)))
         key, mark = self._keys.shard(number), self._keys.placed(number)
         outcome = await self._etcd.put(key, record.encode(), revision=0, present=(mark, 0), also=mark)
         self._registry.note(outcome)

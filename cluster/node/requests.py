@@ -31,7 +31,6 @@ from timestone_cluster.node.wire import (
     Relayed,
     encoded,
 )
-from timestone_cluster.shard_record import node_of
 
 _ANSWER_BYTES = 4 << 20
 
@@ -44,7 +43,6 @@ class Requests:
         store: Store,
         shards: Mapping[int, Shard],
         damaged: Callable[[], frozenset[str]],
-        node: str,
         host: FrontHost | None,
         own_logs: Collection[str] = (STATE_LOG,),
         observed: Collection[int] = (),
@@ -53,7 +51,7 @@ class Requests:
         client appends. observed: shards of which this node has promised nothing."""
         self._own_logs, self._observed = own_logs, observed
         self._store, self._shards, self._damaged = store, shards, damaged
-        self._node, self._host = node, host
+        self._host = host
         self.forwards = Forwards(shards, frozenset(own_logs))
 
     def handle(self, writer: asyncio.StreamWriter, number: int, message: Message) -> bool:
@@ -107,9 +105,10 @@ class Requests:
             is_damaged = folder in damaged or not log.is_whole or (state is not None and state.damaged)
             known = max(log.last_generation, replica.generation if replica is not None else 0)
             record = replica.record if replica is not None else None
-            flags = is_damaged, record is not None and self._node in map(node_of, record.isr)
+            is_in_sync = record is not None and replica is not None and replica.member in record.isr
             offsets = log.local_start_offset, log.written_offset, log.end_offset
-            states.append(LogState(number, name, *offsets, log.last_generation, known, *flags))
+            flags = is_damaged, is_in_sync
+            states.append(LogState(number, name, *offsets, log.last_generation, known, *flags, log.ceiling))
         return tuple(states)
 
     def _append(self, writer: asyncio.StreamWriter, number: int, message: Append) -> None:

@@ -5,10 +5,10 @@ import asyncio
 import functools
 import logging
 import threading
-import time
 from collections.abc import Collection, Mapping
 from typing import cast
 
+from timestone.config import Ack
 from timestone.errors import LogFailed, TimestoneError
 from timestone.replication.replica_repair import BeyondRepair
 from timestone.replication.replicated_log import ReplicatedLog
@@ -29,10 +29,10 @@ from timestone_cluster.actions import (
 )
 from timestone_cluster.deadlines import Deadlines
 from timestone_cluster.follower import Follower
-from timestone_cluster.frames import Beat, Committed, Fetch, Fetched, Frame, Held, Records
+from timestone_cluster.frames import Beat, Fetch, Fetched, Frame, Records
 from timestone_cluster.leader import Leader
 from timestone_cluster.node.repair import Repair, answer
-from timestone_cluster.node.shipping import Shipping, Surroundings
+from timestone_cluster.node.shipping import Said, Shipping, Surroundings, now_s
 from timestone_cluster.node.wire import StoredData, encoded
 from timestone_cluster.replica import OLDER_ETCD, Replica
 from timestone_cluster.replica_log import ReplicaLog, Run
@@ -40,8 +40,6 @@ from timestone_cluster.shard_record import ShardRecord, node_of
 
 _LOGGER = logging.getLogger("timestone.cluster")
 _REOPEN_S = 5.0
-_SAY_S = 2.0
-"""How often a heartbeat says everything, though the node has heard it on the same connection."""
 _HOLD_S = 0.5
 """Longest time for which appends are refused so that another member may lead without one of unknown outcome."""
 
@@ -52,17 +50,17 @@ class Shard:
     def __init__(
         self,
         number: int,
-        node: str,
+        member: str,
         run: int,
         min_isr: int,
         logs: Mapping[str, ReplicatedLog],
         damaged: frozenset[str],
         around: Surroundings,
     ) -> None:
-        """logs, damaged: by the name of their folder."""
+        """member: what this node is in the records. logs, damaged: by the name of their folder."""
         self.number = number
         self.alarm = ""
-        self._node, self._min_isr, self._around = node, min_isr, around
+        self._member, self._min_isr, self._around = member, min_isr, around
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._logs: dict[str, ReplicatedLog] = {}
@@ -72,15 +70,14 @@ class Shard:
         self.is_beyond_repair = False
         self._flushing: set[str] = set()
         self._cuts = 0
-        self._is_closed = False
+        self._is_closed = self._has_failed = False
         self._held_s = 0.0
         """When appends were last held to hand over."""
         self._changed: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._said: dict[tuple[str, str], tuple[Held | Committed, float]] = {}
-        """What was last said to each node of each log on its connection, and when."""
+        self._said = Said()
         self._is_beating = False
-        self._replica = Replica(node, run, min_isr, {})
+        self._replica = Replica(member, run, min_isr, {})
         self._deadlines = Deadlines(self._replica, now_s())
         for name, log in logs.items():
             self._take(name, log)
@@ -128,28 +125,28 @@ class Shard:
         self._replica.registered(run)
         self._perform()
 
-    def linked(self, node: str) -> None:
-        """Note a new connection with a node."""
-        self._said = {key: said for key, said in self._said.items() if key[0] != node}
-        self._replica.linked(node)
+    def linked(self, member: str) -> None:
+        """Note a new connection with a node, or a member."""
+        self._said.forget(node_of(member))
+        self._replica.linked(member)
         self._perform()
 
-    def received(self, node: str, frame: Frame) -> None:
+    def received(self, member: str, frame: Frame) -> None:
         """Take a frame."""
-        self._deadlines.heard(node, now_s())
+        self._deadlines.heard(member, now_s())
         if isinstance(frame, Fetch):
-            return self._start(self._answer(node, frame))
+            return self._start(self._answer(node_of(member), frame))
         if isinstance(frame, Fetched):
-            return self._fetched(node, frame)
-        self._replica.received(node, frame)
+            return self._fetched(member, frame)
+        self._replica.received(member, frame)
         self._deadlines.received(frame)
         self._perform()
 
-    def beat(self, node: str, generation: int) -> None:
-        """Note that a node repeats what it has said."""
-        self._deadlines.heard(node, now_s())
+    def beat(self, member: str, generation: int) -> None:
+        """Note that a member repeats what it has said."""
+        self._deadlines.heard(member, now_s())
         if generation != self._replica.generation:
-            self._replica.received(node, Beat(generation))
+            self._replica.received(member, Beat(generation))
             self._perform()
 
     def damaged(self, logs: frozenset[str]) -> None:
@@ -159,17 +156,20 @@ class Shard:
 
     def tick(self, runs: Mapping[str, int], draining: Collection[str], behind: Collection[str]) -> bool:
         """Do what is due; five times a second. Return whether this replica has had all that was committed, once since
-        its start. draining, behind: nodes that are to lead nothing while others may."""
+        its start. runs: by member. draining, behind: nodes that are to lead nothing while others may."""
         self._hold()
-        if self._node in draining:
+        if node_of(self._member) in draining:
             self._deadlines.stay_away(now_s())
-            self.hand_over({node: run for node, run in runs.items() if node not in draining})
+            self.hand_over({member: run for member, run in runs.items() if node_of(member) not in draining})
         for name, log in self._logs.items():
             state = self._replica.logs[name]
             self._replica.begins(name, log.local_start_offset)
-            if state.clean < (clean := min(log.clean_offset, state.durable)):
+            if state.clean < (clean := min(log.clean_offset, log.synced_offset, state.durable)):
                 self._replica.compacted(name, clean)
             log.drop_tombstones(state.stable)
+            if log.failure is not None and not self._has_failed:  # of a flush that nothing waited for
+                self._has_failed = True
+                self._around.failed(log.failure)
         self._deadlines.tick(now_s(), runs, {*draining, *behind})
         self._is_beating = True
         self._perform()
@@ -178,11 +178,11 @@ class Shard:
         return self._deadlines.has_caught_up
 
     def hand_over(self, runs: Mapping[str, int]) -> bool:
-        """Propose another member as the leader, if this one leads. Return whether it leads."""
+        """Propose another one of these members as the leader, if this one leads. Return whether it leads."""
         role = self._replica.role
         if not isinstance(role, Leader):
             return False
-        members = [one for one in sorted(role.isr - {role.member}) if node_of(one) in runs]
+        members = [one for one in sorted(role.isr - {role.member}) if one in runs]
         if not role.is_serving or not members or not self._around.has_left(self.number):
             return True
         if now_s() >= self._held_s + 2 * _HOLD_S:  # after one in vain, appends are taken for as long
@@ -196,7 +196,7 @@ class Shard:
         if ready:
             for log in self._logs.values():
                 log.follow()
-            self._replica.hand_over(ready[0], runs[node_of(ready[0])])
+            self._replica.hand_over(ready[0], runs[ready[0]])
             self._perform()
         return True
 
@@ -270,13 +270,21 @@ class Shard:
             log, state = self._logs[name], self._replica.logs[name]
             if not self._replica.is_serving:
                 continue
-            durable = log.synced_offset
+            durable = log.acknowledged_offset
             written, names = log.extent
             if written > state.end:
                 self._replica.appended(name, written, names)
             if durable > state.durable:
                 self._replica.durable(name, durable)
         self._perform()
+
+    def _hold_written(self, name: str) -> None:
+        """Report what was written as held: now, or once it is flushed, as the level asks or a slow disk."""
+        log = self._logs[name]
+        if log.level is Ack.WRITTEN and log.flush_later():
+            self._replica.durable(name, log.extent[0])
+        else:
+            self._flush(name)
 
     def _flush(self, name: str) -> None:
         if name not in self._flushing:
@@ -346,9 +354,9 @@ class Shard:
             frame = Fetch(role.generation, name, first, end, names_first)
             self._around.send(node_of(role.leader), encoded(frame, self.number))
 
-    def _fetched(self, node: str, frame: Fetched) -> None:
+    def _fetched(self, member: str, frame: Fetched) -> None:
         role, repair = self._replica.role, self._repairs.get(frame.log)
-        if repair and isinstance(role, Follower) and node == node_of(role.leader):
+        if repair and isinstance(role, Follower) and member == role.leader:
             repair.received(frame)
 
     async def _answer(self, node: str, fetch: Fetch) -> None:
@@ -380,11 +388,9 @@ class Shard:
     def _do(self, action: Action) -> None:
         match action:
             case Send(member, frame):
-                if not self._holds_still(node_of(member), frame):
-                    self._around.send(node_of(member), encoded(frame, self.number))
-            case Ship(member):
-                if isinstance(role := self._replica.role, Leader):
-                    self._around.send(node_of(member), self._shipping(action, role))
+                self._say(node_of(member), frame)
+            case Ship():
+                self._ship(action)
             case Append(records):
                 self._append(records)
             case Show(name, committed):
@@ -393,10 +399,10 @@ class Shard:
                     self._around.hurry()
             case Expire(name, start):
                 self._logs[name].expire(start)
-            case Cut(name, offset, names):
+            case Cut(name, offset, names, is_given_up):
                 _LOGGER.warning("shard %d: %s is cut to offset %d", self.number, name, offset)
                 self._cuts += 1
-                self._logs[name].cut(offset, names)
+                self._logs[name].cut(offset, names, is_given_up=is_given_up)
             case Clear(name, start):
                 _LOGGER.warning("shard %d: %s begins again at offset %d", self.number, name, start)
                 self._cuts += 1
@@ -404,9 +410,7 @@ class Shard:
             case Serve(generation):
                 _LOGGER.info("shard %d: serves in generation %d", self.number, generation)
                 for name, log in self._logs.items():
-                    if log.extent[0] != self._replica.logs[name].end:
-                        raise ValueError(f"{name} ends at {log.extent[0]}")
-                    log.lead(generation)
+                    self._lead(name, log, generation)
                 self._around.served(self.number)
             case StepDown(generation):
                 _LOGGER.info("shard %d: leads generation %d no more", self.number, generation)
@@ -418,16 +422,22 @@ class Shard:
             case Alarm(reason):
                 self._alarmed(reason)
 
-    def _holds_still(self, node: str, frame: Frame) -> bool:
-        """Return whether a frame only repeats what was said to a node, and a `Beat` says so in its place."""
-        if not isinstance(frame, Held | Committed):
-            return False
-        key, now = (node, frame.log), now_s()
-        said, at_s = self._said.get(key, (None, now))
-        if self._is_beating and said == frame and now < at_s + _SAY_S:
-            return self._around.beat(node, self.number, frame.generation)
-        self._said[key] = frame, now
-        return False
+    def _say(self, node: str, frame: Frame) -> None:
+        """Send a frame, unless a `Beat` is enough in its place."""
+        if not (self._is_beating and self._said.is_repeated(node, frame, now_s())):
+            self._said.note(node, frame, now_s())
+        elif self._around.beat(node, self.number, frame.generation):
+            return
+        self._around.send(node, encoded(frame, self.number))
+
+    def _lead(self, name: str, log: ReplicatedLog, generation: int) -> None:
+        """Take appends of clients, behind all offsets that were given up."""
+        if log.extent[0] != self._replica.logs[name].end:
+            raise ValueError(f"{name} ends at {log.extent[0]}")
+        unclean = self._replica.record.unclean if self._replica.record is not None else ()
+        log.lead(generation, max((one.resumes for one in unclean if one.is_of(name)), default=0))
+        if log.extent[0] != self._replica.logs[name].end:
+            self._flush(name)
 
     def _step_down(self, generation: int) -> None:
         self._around.lost(self.number)
@@ -436,7 +446,7 @@ class Shard:
             state, (written, names) = self._replica.logs[name], log.extent
             if written > state.end:  # appended since the last report
                 state.extend(generation, written, names)
-                self._flush(name)
+                self._hold_written(name)
 
     def _append(self, records: Records) -> None:
         stored = cast(StoredData, records.data)
@@ -451,23 +461,18 @@ class Shard:
         )
         if self._logs[records.log].extent[0] != records.end:
             raise ValueError(f"invalid records: expected them to end at {records.end}")
-        self._flush(records.log)
+        self._hold_written(records.log)
 
     def _alarmed(self, reason: str) -> None:
         if reason != self.alarm:
             _LOGGER.error("shard %d: this replica stays out: %s", self.number, reason)
         self.alarm = reason
 
-    def _shipping(self, ship: Ship, role: Leader) -> Shipping:
-        return Shipping(
-            ship,
-            self.number,
-            role.generation,
-            self._logs[ship.log],
-            self._replica.logs[ship.log],
-            leads=lambda: self._replica.role is role,
-            damaged=self._found_damage,
-        )
+    def _ship(self, ship: Ship) -> None:
+        if isinstance(role := self._replica.role, Leader):
+            place = self.number, role.generation, self._logs[ship.log], self._replica.logs[ship.log]
+            leads, damaged = lambda: self._replica.role is role, self._found_damage
+            self._around.send(node_of(ship.member), Shipping(ship, *place, leads=leads, damaged=damaged))
 
     def _begin_again(self, error: Exception) -> None:
         """Begin again from what the disk has, after an error in the middle of an action: what the protocol believes of
@@ -487,14 +492,9 @@ class Shard:
             states = {name: self._state(name) for name in self._logs}
         except (TimestoneError, OSError) as failure:
             return self._around.failed(failure)
-        fresh = Replica(self._node, old.run, self._min_isr, states)
+        fresh = Replica(self._member, old.run, self._min_isr, states)
         fresh.ended = old.generation
         self._replica = fresh
         self._deadlines = Deadlines(fresh, now_s() + _REOPEN_S)
         self._loop.call_later(_REOPEN_S, self._around.refresh)
         return None
-
-
-def now_s() -> float:
-    """Return the seconds of a clock that never goes back and counts the time of a suspended machine, too."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
@@ -9,13 +10,20 @@ from typing import Protocol
 from timestone.errors import TimestoneError
 from timestone.replication.replicated_log import ReplicatedLog, StoredRecords
 from timestone_cluster.actions import Propose, Ship
-from timestone_cluster.frames import Records
+from timestone_cluster.frames import Committed, Frame, Held, Records
 from timestone_cluster.node.links import Item
 from timestone_cluster.node.wire import StoredData, encoded
 from timestone_cluster.replica_log import ReplicaLog
 
 _LOGGER = logging.getLogger("timestone.cluster")
 _SHIP_BYTES = 1 << 20
+_SAY_S = 2.0
+"""How often a heartbeat says everything, though the node has heard it on the same connection."""
+
+
+def now_s() -> float:
+    """Return the seconds of a clock that never goes back and counts the time of a suspended machine, too."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Surroundings(Protocol):
@@ -42,6 +50,29 @@ class Surroundings(Protocol):
 
     def failed(self, error: Exception) -> None:
         """The store cannot be relied on: the process has to end."""
+
+
+class Said:
+    """What was last said to each node of each log on its connection, and when."""
+
+    def __init__(self) -> None:
+        self._said: dict[tuple[str, str], tuple[Held | Committed, float]] = {}
+
+    def forget(self, node: str) -> None:
+        """Have all said again on a new connection."""
+        self._said = {key: said for key, said in self._said.items() if key[0] != node}
+
+    def is_repeated(self, node: str, frame: Frame, now_s: float) -> bool:
+        """Return whether a heartbeat only repeats what was said to a node lately."""
+        if not isinstance(frame, Held | Committed):
+            return False
+        said, at_s = self._said.get((node, frame.log), (None, now_s))
+        return said == frame and now_s < at_s + _SAY_S
+
+    def note(self, node: str, frame: Frame, now_s: float) -> None:
+        """Note what is said to a node."""
+        if isinstance(frame, Held | Committed):
+            self._said[node, frame.log] = frame, now_s
 
 
 class Shipping:

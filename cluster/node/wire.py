@@ -31,7 +31,7 @@ _LENGTH = struct.Struct("<I")
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True):
-    """First message of a connection. node: empty for a client."""
+    """First message of a connection. node: the member that the sender is; empty for a client."""
 
     cluster: str
     node: str
@@ -80,6 +80,8 @@ class LogState(msgspec.Struct, frozen=True, array_like=True):
     is_damaged: bool
     is_in_sync: bool
     """As far as the node knows."""
+    ceiling: int = 0
+    """No reader of the node had seen an offset at or above it before its machine was booted again."""
 
 
 class Described(msgspec.Struct, frozen=True, array_like=True):

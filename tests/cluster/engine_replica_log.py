@@ -62,8 +62,16 @@ class EngineReplicaLog:
             runs=self._log.generations(),
         )
 
-    def lead(self, generation: int) -> None:
-        self._log.lead(generation)
+    @property
+    def flushed(self) -> int:
+        return self._log.synced_offset
+
+    @property
+    def ceiling(self) -> int:
+        return self._log.ceiling
+
+    def lead(self, generation: int, least_offset: int = 0) -> None:
+        self._log.lead(generation, least_offset)
 
     def follow(self) -> None:
         self._log.follow()
@@ -100,9 +108,9 @@ class EngineReplicaLog:
         """Make everything durable that was written, and return its end."""
         return self._log.sync()
 
-    def cut(self, offset: int, names: int) -> None:
+    def cut(self, offset: int, names: int, *, is_given_up: bool = False) -> None:
         """Remove the records from an offset on, durably."""
-        self._log.cut(offset, names)
+        self._log.cut(offset, names, is_given_up=is_given_up)
 
     def reset(self, start: int) -> None:
         self._log.reset(start)

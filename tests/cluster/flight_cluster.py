@@ -92,7 +92,11 @@ def act(client: Any, kind: str, **values: Any) -> dict[str, Any]:
 
 @contextmanager
 def flight_cluster(
-    folder: Path, *options: str, shards: int = 1, settings: Mapping[str, Any] = MappingProxyType({})
+    folder: Path,
+    *options: str,
+    shards: int = 1,
+    settings: Mapping[str, Any] = MappingProxyType({}),
+    ack: str = "synced",
 ) -> Iterator[FlightCluster]:
     """Run etcd and three nodes for a while, with a log. settings: of the log."""
     with ExitStack() as stack:
@@ -100,7 +104,7 @@ def flight_cluster(
 
         async def make() -> None:
             async with EtcdClient([server.url]) as client:
-                await make_cluster(client, KEYS, shards=shards, replicas=3)
+                await make_cluster(client, KEYS, shards=shards, replicas=3, ack=ack)
                 await make_log(client, KEYS, LOG, settings)
 
         asyncio.run(make())

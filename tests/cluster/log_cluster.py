@@ -103,16 +103,18 @@ class LogCluster:
             assert [found for found in one if found.payload != b"the last one"] == [
                 found for found in other if found.payload != b"the last one"
             ]
-        payloads = [found.payload for found in one]
-        places = {payload: offset for offset, payload in enumerate(payloads)}
-        assert len(places) == len(payloads) or set(payloads[last:]) == {b"the last one"}
+        payloads = {offset: found.payload for offset, found in enumerate(one) if found.payload}
+        places = {payload: offset for offset, payload in payloads.items()}
+        assert len(places) == len(payloads) or {payloads[at] for at in payloads if at >= last} == {
+            b"the last one"
+        }
         wrong = {
             payload: offset for payload, offset in self.acknowledged.items() if places.get(payload) != offset
         }
         assert not wrong, f"{len(wrong)} of {len(self.acknowledged)} acknowledged: {list(wrong.items())[:5]}"
-        assert set(payloads) <= {*self.acknowledged, *self.unknown, b"the last one"}
+        assert set(places) <= {*self.acknowledged, *self.unknown, b"the last one"}
         by_writer: dict[bytes, int] = {}
-        for payload in payloads[:last]:
+        for payload in (payloads[at] for at in payloads if at < last):
             name, number = payload.split()
             assert int(number) > by_writer.get(name, -1), f"{payload!r} stands behind a later one"
             by_writer[name] = int(number)
@@ -128,12 +130,13 @@ async def log_cluster(
     *,
     made: Callable[[EtcdServer, Path, str], NodeProcess] = NodeProcess,
     settings: Mapping[str, Any] = MappingProxyType({}),
+    ack: str = "synced",
 ) -> AsyncIterator[LogCluster]:
     """Run etcd and three nodes for a while. place: returns where in the folder the data of a node is, by its name.
     made: returns a node, for its etcd, folder and name. settings: of the log."""
     with etcd_server(folder / "etcd") as server:
         async with EtcdClient([server.url]) as etcd:
-            await make_cluster(etcd, KEYS, shards=1, replicas=3)
+            await make_cluster(etcd, KEYS, shards=1, replicas=3, ack=ack)
             await make_log(etcd, KEYS, LOG, settings)
             nodes = [made(server, folder / place(name), name) for name in "abc"]
             with running(nodes):

@@ -169,6 +169,7 @@ def mqtt_cluster(
     shards: int = 1,
     topic_keys: Sequence[str] = (),
     count: int = 3,
+    ack: str = "synced",
 ) -> Iterator[MqttCluster]:
     """Run etcd and some nodes for a while. options: of each node. own: returns those of the node of a name."""
     with ExitStack() as stack:
@@ -176,7 +177,7 @@ def mqtt_cluster(
 
         async def make() -> None:
             async with EtcdClient([server.url]) as client:
-                await make_cluster(client, KEYS, shards=shards, replicas=3, topic_keys=topic_keys)
+                await make_cluster(client, KEYS, shards=shards, replicas=3, topic_keys=topic_keys, ack=ack)
 
         asyncio.run(make())
 

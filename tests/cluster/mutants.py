@@ -255,6 +255,11 @@ class SameIdentityAfterBoot(Model):
         return node.name
 
 
+class KnowsSendersByMachine(Model):
+    def sender(self, member: str, present: dict[str, str]) -> str:
+        return present.get(node_of(member), member)
+
+
 class SameIdentityWithNewDisk(Model):
     def new_identity(self, name: str) -> str:
         return name
@@ -361,6 +366,12 @@ MUTANTS = [
     ),
     Mutant(
         "keeps its identity after a reboot", "KIP-903", SameIdentityAfterBoot, replace(_POWER, is_written_level=True),
+    ),
+    Mutant(
+        "takes what another boot has sent", "own", KnowsSendersByMachine,
+        replace(_POWER, changes=1, is_written_level=True),
+        ("a appends", "b@0 receives a@0 Records", "a@0 receives b@0 Held", "c@0 receives a@0 Records",
+         "a@0 receives c@0 Held", "b loses power", "b starts"),
     ),
     Mutant("keeps its identity with an empty disk", "KIP-903", SameIdentityWithNewDisk, replace(_QUIET, lost_disks=1)),
 ]  # fmt: skip

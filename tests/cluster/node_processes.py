@@ -6,7 +6,8 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -101,6 +102,23 @@ def running(nodes: Sequence[NodeProcess]) -> Iterator[None]:
         for node in nodes:
             node.signal(signal.SIGCONT)
             node.kill()
+
+
+def made_with(boots: Mapping[str, Path]) -> Callable[[EtcdServer | str, Path, str], NodeProcess]:
+    """Return what makes nodes for which files have the boot ids of their machines, by the name of the node. Needs
+    root."""
+    mounted = 'mount --bind "$0" /proc/sys/kernel/random/boot_id && exec "$@"'
+
+    def made(etcd: EtcdServer | str, folder: Path, name: str) -> NodeProcess:
+        prefix = "unshare", "--mount", "sh", "-c", mounted, str(boots[name])
+        return NodeProcess(etcd, folder, name, prefix=prefix)
+
+    return made
+
+
+def boot(path: Path) -> None:
+    """Have a machine of `made_with` be another boot for the processes that start next."""
+    path.write_text(f"{uuid.uuid4()}\n")
 
 
 class HeldRecord(NamedTuple):

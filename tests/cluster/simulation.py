@@ -18,6 +18,7 @@ from tests.support.power_loss import Disk, Loss
 from tests.support.recording_files import RecordingFiles
 from tests.support.step_clock import START_US, StepClock
 from tests.support.workload import crash_config
+from timestone.config import Ack
 from timestone.replication.replicated_log import ReplicatedLog
 from timestone.store import Store
 from timestone_cluster.actions import (
@@ -35,10 +36,13 @@ from timestone_cluster.actions import (
     StepDown,
 )
 from timestone_cluster.deadlines import TICK_S, Deadlines
+from timestone_cluster.etcd.keys import WRITTEN_LEVEL, ClusterValue
 from timestone_cluster.frames import Frame, Records
 from timestone_cluster.leader import Leader
+from timestone_cluster.node.wire import LogState
+from timestone_cluster.recovery import Report, _best, _given_up
 from timestone_cluster.replica import Replica
-from timestone_cluster.shard_record import ShardRecord, node_of
+from timestone_cluster.shard_record import ShardRecord, Unclean, member_of, node_of
 
 HOUR_US = 3600 * 1_000_000
 LEASE_S = 3.0
@@ -71,8 +75,10 @@ class Shard:
     name: str
     record: ShardRecord
     revision: int = 1
-    shown: list[tuple[str, bytes]] = field(default_factory=list)
-    """What was shown, by offset."""
+    shown: list[tuple[str, bytes] | None] = field(default_factory=list)
+    """What was shown, by offset; None for what was given up, and for offsets that no record gets."""
+    gaps: set[int] = field(default_factory=set)
+    """Offsets that no record gets."""
 
 
 @dataclass
@@ -82,6 +88,7 @@ class SimulatedNode:
     name: str
     root: Path
     clock: StepClock
+    boot: int = 0
     life: int = 0
     """Rises when the process starts or dies: events of an earlier one do not happen."""
     run: int = 0
@@ -97,6 +104,8 @@ class SimulatedNode:
     """How often a replica was deleted."""
     observed: set[int] = field(default_factory=set)
     """Shards whose log is one of an observer, as the disk has it."""
+    flushed: dict[int, int] = field(default_factory=dict)
+    """Ends of logs that were on the disk when the power was lost."""
 
 
 class Simulation:
@@ -106,6 +115,8 @@ class Simulation:
     has_retention = True
     has_compaction = False
     """Whether the logs are compacted, and have records that delete others; without retention, then."""
+    is_written_level = False
+    faults: tuple[str, ...] = FAULTS
     has_observers = False
     """Whether nodes follow the shards in which they have no place."""
     sizes: tuple[int, ...] = 3, 3, 4, 5
@@ -128,6 +139,8 @@ class Simulation:
                 "compacted",
                 "deleted",
                 "observed",
+                "recovered",
+                "given up",
             ),
             0,
         )
@@ -138,7 +151,8 @@ class Simulation:
         self.shards = {}
         for number in range(rng.randint(1, 4)):
             replicas = tuple(rng.sample(names, 3))
-            self.shards[number] = Shard(f"shard{number}", ShardRecord.first(replicas))
+            members = tuple(f"{name}@0" if self.is_written_level else name for name in replicas)
+            self.shards[number] = Shard(f"shard{number}", ShardRecord.first(members))
         self.nodes = {
             # Their wall clocks differ by up to an hour, on which nothing may depend.
             name: SimulatedNode(name, folder / f"{name}0", StepClock(START_US + rng.randrange(HOUR_US)))
@@ -146,10 +160,16 @@ class Simulation:
         }
         self.leases: dict[str, tuple[int, float]] = {}
         """Run, and when it ends."""
+        self.registered: dict[str, str] = {}
+        """What each node was when it registered last."""
         self.is_etcd_up = True
         self.cut: set[tuple[str, str]] = set()
         """Pairs, of which the second does not hear the first. "etcd" is one of the names."""
         self._arrives: dict[tuple[str, str], float] = {}
+
+    def member(self, node: SimulatedNode) -> str:
+        """Return what a node is in the records."""
+        return member_of(node.name, str(node.boot) if self.is_written_level else "")
 
     # Time.
 
@@ -184,10 +204,12 @@ class Simulation:
                 self.at(1, self._compact)
             elif self.has_retention:
                 self.at(1, self._delete)
+            if self.is_written_level:
+                self.at(1, self._recover)
             self._advance(4.0)
             for _ in range(faults):
                 self._advance(self.now_s + self.rng.choice((0.05, 0.3, 1.0, 3.0)))
-                self._fault(self.rng.choice(FAULTS))
+                self._fault(self.rng.choice(self.faults))
             self._heal()
             before = {number: len(shard.shown) for number, shard in self.shards.items()}
             self._advance(self.now_s + CALM_S)
@@ -213,6 +235,10 @@ class Simulation:
             case "kill" | "power" if node.store is not None:
                 self._stop(node, is_power_cut=kind == "power")
                 self.at(lasts_s, lambda: self.start(node))
+            case "blackout":
+                for one in self.nodes.values():
+                    self._stop(one, is_power_cut=True)
+                    self.at(rng.choice((0.1, 1.0, 4.0)), lambda one=one: self.start(one))  # type: ignore[misc]
             case "pause":
                 node.paused_until = self.now_s + lasts_s
             case "cut" | "one way":
@@ -279,8 +305,8 @@ class Simulation:
                 self._discard(number, node)
             elif node.name not in record.nodes:
                 self._put(number, record.adds(node.name))
-            elif record.leader == away and node.name in record.isr and run:
-                self._put(number, record.handed_over(node.name, run))
+            elif node_of(record.leader or "") == away and self.member(node) in record.isr and run:
+                self._put(number, record.handed_over(self.member(node), run))
             elif (moved := record.moved(node.name, away, 2)) is not None:
                 self.counts["replaced"] += 1
                 self._put(number, moved)
@@ -367,6 +393,7 @@ class Simulation:
             self.at(0.5, lambda: self._register(node), node)
             return
         node.run = next(self._runs)
+        self.registered[node.name] = self.member(node)
         self.leases[node.name] = node.run, self.now_s + LEASE_S
         self.at(KEEP_ALIVE_S, lambda: self._keep_alive(node), node)
         for number in self.shards:
@@ -394,7 +421,7 @@ class Simulation:
             log = node.logs[number] = EngineReplicaLog(
                 node.store, shard.name + "again" * node.deleted.get(number, 0)
             )
-            replica = self.replica_type(node.name, node.run, 2, {shard.name: log.state()})
+            replica = self.replica_type(self.member(node), node.run, 2, {shard.name: log.state()})
             node.replicas[number] = replica
             node.deadlines[number] = Deadlines(replica, self.now_s)
             self._see(node, number)
@@ -412,6 +439,7 @@ class Simulation:
             return
         node.life += 1
         files, root = node.files, node.root
+        node.flushed = {number: log.flushed for number, log in node.logs.items()}
         operations = list(files.operations)
         if is_power_cut:
             disk = Disk(files)
@@ -421,6 +449,7 @@ class Simulation:
             node.root = self.folder / f"{node.name}{node.life}"
             image.write(node.root)
             node.clock.reboot(self.rng.randbytes(16))
+            node.boot += 1
         else:
             files.stop()
             node.root = self.folder / f"{node.name}{node.life}"
@@ -434,7 +463,9 @@ class Simulation:
     def _tick(self, node: SimulatedNode, number: int, replica: Replica) -> None:
         if node.replicas.get(number) is not replica:
             return
-        runs = {name: run for name, (run, ends_s) in self.leases.items() if ends_s > self.now_s}
+        runs = {
+            self.registered[name]: run for name, (run, ends_s) in self.leases.items() if ends_s > self.now_s
+        }
         if self._reaches_etcd(node):
             self._hold(node, number)
             if number not in node.replicas:
@@ -469,11 +500,12 @@ class Simulation:
         return b"%s %d" % (node.name.encode(), next(self._order))
 
     def _flush(self, node: SimulatedNode, number: int) -> None:
+        replica = node.replicas[number]
+        if self.is_written_level:
+            replica.durable(self.shards[number].name, node.logs[number].end)
         if number in node.flushing:
             return
         node.flushing.add(number)
-
-        replica = node.replicas[number]
 
         def flush() -> None:
             if node.replicas.get(number) is not replica:
@@ -483,7 +515,8 @@ class Simulation:
             replica.durable(self.shards[number].name, end)
             self._perform(node, number)
 
-        self.at(node.flush_s * self.rng.uniform(0.5, 2), flush, node)
+        later_s = self.rng.choice((0.1, 1.0)) if self.is_written_level else 0.0
+        self.at(later_s + node.flush_s * self.rng.uniform(0.5, 2), flush, node)
 
     # etcd.
 
@@ -543,14 +576,19 @@ class Simulation:
                     case Append(frame):
                         log.append_records(frame)
                         self._flush(node, number)
-                    case Cut(_, offset, names):
+                    case Cut(_, offset, names, is_given_up):
                         self.counts["cuts"] += 1
-                        log.cut(offset, names)
+                        self.counts["given up"] += is_given_up
+                        log.cut(offset, names, is_given_up=is_given_up)
                     case Clear(_, start):
                         self.counts["cuts"] += 1
                         log.reset(start)
                     case Serve(generation):
-                        log.lead(generation)
+                        assert replica.record is not None
+                        log.lead(generation, max((one.resumes for one in replica.record.unclean), default=0))
+                        if log.end > replica.logs[name].end:
+                            replica.appended(name, log.end, log.names_count)
+                            self._flush(node, number)
                     case StepDown():
                         log.follow()
                     case Show(_, committed):
@@ -566,17 +604,65 @@ class Simulation:
 
     def _send(self, node: SimulatedNode, member: str, number: int, frame: Frame) -> None:
         receiver, pair = self.nodes[node_of(member)], (node.name, node_of(member))
+        sender = self.sender(node)
         arrives_s = max(self._arrives.get(pair, 0.0), self.now_s + self.rng.uniform(0.0002, 0.01))
         self._arrives[pair] = arrives_s
 
         def arrive() -> None:
             if pair not in self.cut and number in receiver.replicas:
-                receiver.deadlines[number].heard(node.name, self.now_s)
-                receiver.replicas[number].received(node.name, frame)
+                receiver.deadlines[number].heard(sender(), self.now_s)
+                receiver.replicas[number].received(sender(), frame)
                 self._perform(receiver, number)
 
         if pair not in self.cut:
             self.at(arrives_s - self.now_s, arrive, receiver)
+
+    def sender(self, node: SimulatedNode) -> Callable[[], str]:
+        """Return what says, when a frame arrives, from whom it is: the member that had sent it."""
+        member = self.member(node)
+        return lambda: member
+
+    # Recovery by command.
+
+    def _recover(self) -> None:
+        """Do what an operator does where all that were in sync have lost power: start all nodes, and have the one lead
+        that has the most, or name another one."""
+        for number, shard in self.shards.items():
+            record, present = shard.record, set(self.registered.values())
+            nodes = [self.nodes[name] for name in record.replicas]
+            are_up = all(number in one.replicas and one.name in self.leases for one in nodes)
+            if self.is_etcd_up and are_up and not present & record.isr:
+                cluster = ClusterValue("", len(self.shards), 3, 2, WRITTEN_LEVEL, ack=Ack.WRITTEN)
+                reports = [self._report(one, number) for one in nodes]
+                chosen = _best(reports)
+                if chosen is None:
+                    raise Broken(f"{shard.name}: no replica has what the others have: {reports}")
+                if self.rng.random() < 0.3 and not self.has_compaction:
+                    start = max(one.logs[0].start for one in reports)
+                    chosen = self.rng.choice([one for one in reports if one.logs[0].end >= start])
+                in_sync = [one for one in reports if one.node in map(node_of, record.isr)]
+                lost = _given_up(record.generation + 1, chosen, in_sync, cluster)
+                self._give_up(shard, number, lost[0], is_best=chosen == _best(reports))
+                self._put(number, record.recovered(chosen.member, chosen.run, lost))
+        self.at(0.5, self._recover)
+
+    def _report(self, node: SimulatedNode, number: int) -> Report:
+        state, log = node.replicas[number].logs[self.shards[number].name], node.logs[number]
+        last = state.last_generation
+        found = LogState(number, "", state.start, state.end, 0, last, last, state.damaged, False, log.ceiling)
+        return Report(node.name, node.name, node.run, (found,), str(node.boot))
+
+    def _give_up(self, shard: Shard, number: int, lost: Unclean, *, is_best: bool) -> None:
+        """Require that the best replica gives up what was flushed nowhere, and that offsets stay empty."""
+        self.counts["recovered"] += 1
+        nodes = [self.nodes[node_of(member)] for member in shard.record.isr]
+        flushed = max(min(one.flushed.get(number, 0), len(shard.shown)) for one in nodes)
+        if is_best and lost.offset < flushed:
+            raise Broken(f"{shard.name} has {lost.offset} records, and {flushed} were flushed")
+        if lost.offset < len(shard.shown) > lost.resumes:
+            raise Broken(f"{shard.name} has shown {len(shard.shown)} records and continues at {lost}")
+        shard.shown[lost.offset :] = [None] * len(shard.shown[lost.offset :])
+        shard.gaps |= set(range(lost.offset, lost.resumes))
 
     # What must hold.
 
@@ -587,25 +673,35 @@ class Simulation:
         start, before = log.start, min(committed, len(shard.shown))
         seen = log.read(start, committed)
         changed = {offset for offset in seen if offset < before and seen[offset] != shard.shown[offset]}
-        if changed or (len(seen) != committed - start and not self.has_compaction):
+        changed |= shard.gaps & seen.keys()
+        empty = sum(start <= offset < committed for offset in shard.gaps)
+        if changed or (len(seen) != committed - start - empty and not self.has_compaction):
             raise Broken(f"{node.name} shows other records of {shard.name} than were shown: {seen}")
         if committed > len(shard.shown) and not isinstance(node.replicas[number].role, Leader):
             raise Broken(
                 f"{node.name} shows {committed} records of {shard.name}, {len(shard.shown)} are committed"
             )
-        shard.shown += [seen[offset] for offset in range(before, committed)]
+        shard.shown += [seen.get(offset) for offset in range(before, committed)]
+        needed = len(shard.shown)
+        while needed and shard.shown[needed - 1] is None:
+            needed -= 1
         for member in shard.record.isr:
             other = self.nodes[node_of(member)].logs.get(number)
-            if other is not None and other.end < len(shard.shown):
-                raise Broken(f"{member} is in sync and has {other.end} of {len(shard.shown)} records")
+            if self.member(self.nodes[node_of(member)]) != member:
+                continue  # is no more, since its machine was booted again
+            if other is not None and other.end < needed:
+                raise Broken(f"{member} is in sync and has {other.end} of {needed} records")
 
     def _compare(self) -> None:
         """After a calm time all replicas that follow have the same files."""
         for number, shard in self.shards.items():
             observers = [node.name for node in self.nodes.values() if number in node.observed]
             for member in sorted([*shard.record.isr, *(observers if not self.has_compaction else ())]):
+                if member in shard.record.isr and member != self.member(self.nodes[node_of(member)]):
+                    raise Broken(f"{member} is in sync in {shard.name}, and was booted again since")
                 log = self.nodes[node_of(member)].logs[number]
-                held, shown = log.held(len(shard.shown)), dict(enumerate(shard.shown))
+                held = log.held(len(shard.shown))
+                shown = {offset: one for offset, one in enumerate(shard.shown) if one is not None}
                 if self.has_compaction:
                     held, shown = map(_latest, (held, shown))
                 if held != {offset: one for offset, one in shown.items() if offset >= log.start}:

@@ -185,7 +185,7 @@ _FIELDS: dict[type, tuple[str, ...]] = {
         "followers",
         "is_serving",
     ),
-    Follower: ("generation", "leader", "started", "observes"),
+    Follower: ("generation", "leader", "started", "observes", "unclean"),
     ReplicaLog: ("start", "end", "names", "durable", "committed", "clean", "stable", "runs", "damaged"),
     Progress: ("sent", "names", "held", "clean"),
     Node: ("name", "replica", "run", "boot", "records", "flushed", "names", "is_damaged"),
@@ -290,6 +290,10 @@ class Model:
             }
             for names in lives
         ]
+
+    def sender(self, member: str, present: dict[str, str]) -> str:
+        """Return from whom a message is that a member has sent. present: members by their machine."""
+        return member
 
     # The beginning.
 
@@ -511,16 +515,21 @@ class Model:
 
     def _deliveries(self, state: State, shared: Shared) -> Iterator[Option]:
         places = {self.facts(number).member: place for place, number in enumerate(state.nodes)}
+        machines = {self.facts(number).name: place for place, number in enumerate(state.nodes)}
+        present = {node_of(member): member for member in places}
         for number in state.messages:
             sender, receiver, content = self.messages.values[number]
             if receiver == "etcd":
                 if content.revision == shared.revision:
                     yield from self._transaction(state, shared, sender, content, places)
                 continue
-            place = places.get(receiver)
+            # One that was booted again gets what was for the member that it was: a link knows the machine.
+            place = machines.get(node_of(receiver))
             if place is not None and self.facts(state.nodes[place]).is_up:
-                event = Event("receives", receiver, (sender, content))
-                yield event, partial(self._take, state, shared, place, ("receive", sender, content))
+                known = self.sender(sender, present)
+                at = receiver if receiver in places else node_of(receiver)
+                event = Event("receives", at, (known, content))
+                yield event, partial(self._take, state, shared, place, ("receive", known, content))
 
     def _transaction(
         self, state: State, shared: Shared, sender: str, proposal: Propose, places: dict[str, int]
@@ -692,13 +701,13 @@ class Model:
         their generation and never will, and those to followers that know of a newer one or are about to."""
         shared: Shared = self.shared.values[state.shared]
         record = shared.record
-        known = {facts.member: facts for facts in map(self.facts, state.nodes)}
+        known = {facts.name: facts for facts in map(self.facts, state.nodes)}
 
         def has_effect(number: int) -> bool:
             _, receiver, content = self.messages.values[number]
             if receiver == "etcd":
                 return bool(content.revision == shared.revision)
-            facts = known.get(receiver)
+            facts = known.get(node_of(receiver))
             if facts is None:
                 return False
             generation = content.generation

@@ -19,6 +19,7 @@ from timestone_cluster.follower import Follower
 from timestone_cluster.frames import Follow, Held, Started
 from timestone_cluster.leader import Leader
 from timestone_cluster.replica import Replica
+from timestone_cluster.replica_log import ReplicaLog
 from timestone_cluster.shard_record import ShardRecord
 
 ALL = {"a": 1, "b": 2, "c": 3}
@@ -207,3 +208,13 @@ def test_member_that_is_behind_leaves_an_election_to_others_for_some_seconds_onl
 
 def test_member_that_is_behind_stands_when_no_other_could_serve(follower: Clocked) -> None:
     assert follower.pass_time(2 * SILENT_S, WITHOUT_A, unable="bc") != []
+
+
+def test_member_of_another_boot_is_dismissed_at_once_when_its_node_is_registered_again() -> None:
+    record = ShardRecord(1, "a@1", 1, frozenset({"a@1", "b@1", "c@1"}), ("a", "b", "c"))
+    a = Replica("a@1", 1, 2, {LOG: ReplicaLog()})
+    a.record_seen(record, 5)
+    a.take_actions()
+    Deadlines(a, 0.0).tick(0.1, {"a@1": 1, "b@2": 9, "c@1": 3})
+    proposed = [action.record.isr for action in a.take_actions() if isinstance(action, Propose)]
+    assert proposed == [{"a@1", "c@1"}]

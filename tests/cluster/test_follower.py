@@ -1,8 +1,10 @@
+from dataclasses import replace
+
 from tests.cluster.replicas import LED, LOG, log_of, of_type, replica, sent
 from timestone_cluster.actions import Alarm, Append, Clear, Cut, Send, Show
 from timestone_cluster.frames import Committed, Diverged, Follow, Held, Records, Reset, Started
 from timestone_cluster.replica import Replica
-from timestone_cluster.shard_record import ShardRecord
+from timestone_cluster.shard_record import ShardRecord, Unclean
 
 THIRD = ShardRecord(3, "a", 1, LED.isr, LED.replicas)
 
@@ -112,3 +114,23 @@ def test_observer_shows_what_is_committed_and_promises_nothing_until_it_has_a_pl
     d.record_seen(ShardRecord(1, "a", 1, frozenset("ac"), ("a", "c"), ("b",)), 6)
     d.beat()
     assert d.take_actions() == [Send("a", Held(1, LOG, 3))]
+
+
+def test_follower_cuts_what_was_shown_when_a_command_has_given_it_up() -> None:
+    def cut_with(*unclean: Unclean) -> list[Cut]:
+        b = replica("b", log_of((1, 5), (2, 9), committed=8), replace(THIRD, unclean=unclean))
+        b.received("a", Diverged(3, Follow(3, LOG, 9, 2, 0), 2, 7, 0))
+        found = of_type(b.take_actions(), Cut)
+        assert b.logs[LOG].damaged is not bool(found)
+        assert b.logs[LOG].committed == (7 if found else 8)
+        return found
+
+    log = LOG.rpartition("-")[0]
+    assert cut_with(Unclean(3, log, 7, 100)) == [Cut(LOG, 7, 0, True)]
+    for other in (
+        Unclean(2, log, 7, 100),  # before the records that are here
+        Unclean(3, log, 8, 100),  # less was given up
+        Unclean(3, log, 7, 7),  # other records get these offsets
+        Unclean(3, "other", 7, 100),
+    ):
+        assert cut_with(other) == []

@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,12 +11,13 @@ import pytest
 from tests.cli import processes
 from tests.cluster.log_cluster import KEYS, LOG, NEVER_S, LogCluster, log_cluster
 from tests.cluster.node_processes import NodeProcess, held
+from timestone_cluster.etcd.keys import WRITTEN_LEVEL, ClusterValue
 from timestone_cluster.moving import replace_node
 from timestone_cluster.node.client import ClusterClient
 from timestone_cluster.node.wire import LogState
 from timestone_cluster.operations import ShardStatus
-from timestone_cluster.recovery import Report, _best
-from timestone_cluster.shard_record import ShardRecord
+from timestone_cluster.recovery import Report, _best, _given_up
+from timestone_cluster.shard_record import ShardRecord, Unclean
 
 
 def report(name: str, *logs: tuple[int, int], is_damaged: bool = False, is_in_sync: bool = False) -> Report:
@@ -35,6 +37,24 @@ def test_replica_is_chosen_that_has_all_the_others_have_of_each_log() -> None:
     assert _best([a, report("b", (4, 8), (3, 5), is_damaged=True)]) is None
     assert _best([]) is None
     assert _best([report("d", (3, 10), (3, 5)), report("e", (3, 10), (3, 5), is_in_sync=True)]).name == "e"  # type: ignore[union-attr]
+
+
+def test_records_resume_behind_what_nodes_in_sync_may_have_shown() -> None:
+    logs = tuple(
+        LogState(0, name, 0, end, 0, 1, 1, False, False, 50) for name, end in (("one", 10), ("two", 90))
+    )
+    chosen = Report("a", "a", 1, logs, "7")
+    other = Report("b", "b", 2, (logs[0], LogState(0, "one", 0, 9, 0, 1, 1, False, False, 60)))
+    assert chosen.member == "a@7"
+    cluster = ClusterValue("c", 1, 3, 2, WRITTEN_LEVEL)
+    found = _given_up(5, chosen, [chosen, other], cluster)
+    assert found == (Unclean(5, "one", 10, 60), Unclean(5, "two", 90, 90))
+    ahead = Report("b", "b", 2, (LogState(0, "one", 0, 70, 0, 1, 1, True, True, 60),))
+    found = _given_up(5, chosen, [ahead], cluster)
+    assert found == (Unclean(5, "one", 10, 70), Unclean(5, "two", 90))
+    for reports, level in (([], WRITTEN_LEVEL), ([chosen], WRITTEN_LEVEL - 1)):
+        found = _given_up(5, chosen, reports, replace(cluster, level=level))
+        assert found == (Unclean(5, "one", 10), Unclean(5, "two", 90))
 
 
 @pytest.mark.slow

@@ -204,3 +204,31 @@ def test_bytes_are_refused_when_they_are_not_a_record(old: bytes, new: bytes) ->
 def test_random_bytes_are_refused(value: bytes) -> None:
     with pytest.raises(UndecodableShardRecord):
         ShardRecord.decode(value)
+
+
+def test_member_replaces_what_its_node_was_before_another_boot_when_it_is_admitted() -> None:
+    booted = replace(LED, leader="a@1", isr=frozenset({"a@1", "b@1", "c@1"}))
+    admitted = booted.admitted("b@2")
+    assert admitted is not None and admitted.isr == {"a@1", "b@2", "c@1"}
+    leading = booted.admitted("a@2")
+    assert leading is not None and leading.isr == {"a@1", "a@2", "b@1", "c@1"}, "the leader stays"
+
+
+def test_node_without_a_boot_is_elected_with_any_when_all_that_it_has_promised_is_on_its_disk() -> None:
+    restored = ShardRecord(1000, None, 0, frozenset({"a"}), ("a",))
+    elected = restored.elected("a@7", 3, 1)
+    assert elected is not None and elected.leader == "a@7" and elected.isr == {"a@7"}
+    assert replace(restored, isr=frozenset({"a@6"})).elected("a@7", 3, 1) is None
+
+
+def test_offset_where_records_resume_is_written_only_where_there_is_one() -> None:
+    plain, resumed = Unclean(5, "flow", 7), Unclean(6, "flow", 9, 20)
+    assert (plain.fields, resumed.fields) == ((5, "flow", 7), (6, "flow", 9, 20))
+    record = replace(LED, unclean=(plain, resumed))
+    assert ShardRecord.decode(record.encode()) == record
+    assert [resumed.is_of(folder) for folder in ("flow-0", "flow-11", "flow-x-0", "flow")] == [
+        True,
+        True,
+        False,
+        False,
+    ]

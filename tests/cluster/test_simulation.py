@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.mutants import MUTANTS
+from tests.cluster.simulation import FAULTS as FAULTS_OF_ALL
 from tests.cluster.simulation import Broken, Simulation
 from tests.support.seeds import rounds, run_seed, told_on_failure
+from timestone.writing import segment_writer
 
 pytestmark = pytest.mark.slow
 
@@ -48,6 +50,28 @@ class Observing(Simulation):
 
     has_observers = True
     sizes = 4, 5
+
+
+class Written(Simulation):
+    """Clusters at level `written`, whose nodes all lose power now and then."""
+
+    is_written_level = True
+    faults = (*FAULTS_OF_ALL, "power", "power", "blackout")
+
+
+@pytest.mark.parametrize("has_compaction", [False, True])
+def test_only_what_no_disk_has_is_given_up_and_no_offset_is_given_twice_at_level_written(
+    has_compaction: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segment_writer, "REPLICA_RESERVE_OFFSETS", 40)
+    seed = run_seed("written")
+    for number in range(SEEDS):
+        simulation = Written(f"{seed} {number}", tmp_path / str(number))
+        simulation.has_compaction = has_compaction
+        with told_on_failure(TIMESTONE_SEED=seed, run=number):
+            counts = simulation.run(FAULTS)
+        print(f"seed {seed}, run {number}: {counts}")
+        shutil.rmtree(tmp_path / str(number))
 
 
 @pytest.mark.parametrize("has_compaction", [False, True])

@@ -62,6 +62,8 @@ class Recovered:
     """One sentence for each deviation from a cleanly closed log."""
     deferred_seals: DeferredSeals | None = None
     """The segments that are not durable yet; None if all are."""
+    ceiling: int = 0
+    """No reader of this replica has seen an offset at or above it; 0 for a log that is not one."""
 
     @property
     def closed(self) -> ClosedSegment | None:
@@ -104,8 +106,8 @@ class LogRecovery:
     ) -> Recovered:
         """Scan, repair and report.
 
-        remember: makes a next offset and epoch durable outside the folder; returns False if it cannot. Called before
-        any change, because an interrupted repair may remove the segments that determine where the log continues.
+        remember: makes a next offset (of a replica, its ceiling) and epoch durable outside the folder; returns False if
+        it cannot. Called before any change: an interrupted repair may remove the segments that determine them.
         progress: called with the number of scanned segments and of all, before the first, after each, and after each
         repair. at_once: False to defer segments that only need a flush and a seal, as `deferred_seals`.
         Raises CorruptLog in strict mode if the log was not closed cleanly, or for files of the other kind (a replica or
@@ -123,36 +125,43 @@ class LogRecovery:
         gone = self._gone(scans, present, least_next_offset, least_epoch)
         proceed = replica_continuation if self._is_replicated else continuation
         next_offset, epoch, jumps = proceed(scans, least_next_offset, least_epoch, self._place.boot_id)
+        ceiling = self._ceiling(scans, next_offset)
+        if ceiling > next_offset or (epoch > least_epoch and not self._is_replicated):
+            self._remember = functools.partial(remember, max(ceiling, next_offset), epoch)
         for scan in unclean:
             if scan.state is State.CLOSED:
                 scan.state = State.UNCLOSED
         if jumps:
-            self._notes.append(
-                f"the next offset is {next_offset} in epoch {epoch}, so that none is assigned twice"
-            )
-        if epoch > least_epoch and not self._is_replicated:
-            self._remember = functools.partial(remember, next_offset, epoch)
+            where = f"the next offset is {next_offset} in epoch {epoch}"
+            self._notes.append(f"{where}, so that none is assigned twice")
         if not self._strict:
             self._remove_temporaries(present, scans, beside_orphans=False)
             self._note_missing(scans, gone, next_offset, present)
-        if not at_once and self._may_wait(unclean):
-            served = self._defer(scans, unclean)
-        else:
-            served = self._make_durable(scans, lambda: progress(len(scans), len(scans)))
+        waits = not at_once and self._may_wait(unclean)
+        done = functools.partial(progress, len(scans), len(scans))
+        served = self._defer(scans, unclean) if waits else self._make_durable(scans, done)
         if not self._strict:
             self._remove_temporaries(present, scans, beside_orphans=True)
             self._remove_replaced(served)
-        last_us = max((scan.last_timestamp_us for scan in served), default=0)
         return Recovered(
             identity.name,
             identity.partition,
             tuple(served),
             next_offset,
             epoch,
-            last_us,
+            max((scan.last_timestamp_us for scan in served), default=0),
             described(self._notes),
             DeferredSeals(sorted(self._waiting, key=_base_offset), self._settle) if self._waiting else None,
+            ceiling,
         )
+
+    def _ceiling(self, scans: list[SegmentScan], next_offset: int) -> int:
+        """Return where a store of its own would continue: behind all offsets that readers of a replica have seen."""
+        if not self._is_replicated:
+            return 0
+        # What was acknowledged may be in the page cache alone, which a failed flush has emptied as a boot does.
+        boot_id = b"" if self._doubted else self._place.boot_id
+        return continuation(scans, next_offset, 0, boot_id).next_offset
 
     def _check_kind(self, scans: list[SegmentScan]) -> None:
         for scan in scans:

@@ -4,11 +4,13 @@ Ids are numbered on from there, on each replica alike, so the number may not fal
 were deleted, or removed by compaction, is noted in the catalogue before."""
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from timestone.disk.catalog import Catalog
 from timestone.disk.json_document import integer, json_object
+from timestone.errors import CorruptLog
 from timestone.index import topics_used
 from timestone.kernel.entries import NO_TOPIC
 from timestone.segment import Segment
@@ -16,6 +18,10 @@ from timestone.segment import Segment
 SPACE = "replica"
 """Namespace in the catalogue: `<log>-<partition>` with what records that are gone have used."""
 
+CEILINGS = "ceilings"
+"""Namespace in the catalogue: `<log>-<partition>` with the offset at or above which no reader of a replica had seen one
+when its machine was booted again."""
+_LOGGER = logging.getLogger("timestone")
 _SCAN_RECORDS = 1 << 16
 
 
@@ -65,6 +71,24 @@ class NamesUsed:
 def used_document(log_id: int, deleted: int, compacted: Mapping[int, int]) -> bytes:
     """Return the document of a log: the numbers for records that were deleted, and that compaction has removed."""
     return json.dumps({"log_id": log_id, "names": deleted, "compacted": compacted}).encode()
+
+
+def note_ceiling(documents: Catalog, key: str, offset: int, epoch: int = 0) -> bool:
+    """Note the ceiling of a log durably, unless a higher one is noted; return whether that worked. See
+    `LogRecovery.run`."""
+    try:
+        if offset > noted_ceiling(documents, key):
+            documents.put_many(CEILINGS, {key: json.dumps({"offset": offset}).encode()})
+    except (OSError, CorruptLog) as error:
+        _LOGGER.warning("%s: the catalogue cannot be written: %s", key, error)
+        return False
+    return True
+
+
+def noted_ceiling(documents: Catalog, key: str) -> int:
+    """Return the noted ceiling of a log; 0 for none. Raises CorruptLog for a damaged document."""
+    document = documents.get(CEILINGS, key)
+    return integer(json_object(document).get("offset", 0)) if document is not None else 0
 
 
 def names_of(topic_ids: Any) -> int:

@@ -20,7 +20,7 @@ from timestone.reading.segment_list import SegmentList
 from timestone.reading.tail_cache import TailRun, fitting_count, joined_columns
 from timestone.reading.wakeups import Woken
 from timestone.record import Record
-from timestone.replication.names_used import NamesUsed, names_of
+from timestone.replication.names_used import NamesUsed, names_of, noted_ceiling
 from timestone.replication.replica_batch import ReplicaBatch
 from timestone.replication.replica_repair import ReplicaRepair
 from timestone.replication.replica_retention import ReplicaRetention
@@ -86,6 +86,12 @@ class ReplicatedLog(Log):
         self._waiting: list[tuple[int, int, Submission]] = []
         """Submissions that are durable here and not yet committed."""
         self._numbers = itertools.count()
+        self.level = Ack.SYNCED
+        """At which this replica counts as having a record."""
+        self.ceiling: int = max(
+            parts[1].recovered.ceiling, noted_ceiling(self._store.documents, self.folder.name)
+        )
+        """No reader of this replica had seen an offset at or above it before its machine was booted again."""
         self.is_held = False
         """Whether new appends are refused, while those that wait are committed: before another replica leads."""
         self.term = 0
@@ -96,6 +102,11 @@ class ReplicatedLog(Log):
     @property
     def written_offset(self) -> int:
         return self.extent[0]
+
+    @property
+    def acknowledged_offset(self) -> int:
+        """Return the offset below which records are here at the level of this replica."""
+        return self.synced_offset if self.level is Ack.SYNCED else self.extent[0]
 
     @property
     def names_count(self) -> int:
@@ -172,7 +183,7 @@ class ReplicatedLog(Log):
         woken: list[Woken] | None = None,
         term: int | None = None,
     ) -> Submission:
-        """Queue a write batch; see `Log.submit`. Resolved once it is committed, at any level; readers are woken then,
+        """Queue a write batch; see `Log.submit`. Resolved once it is committed, at any `ack`; readers are woken then,
         and `woken` gets none. term: in which alone it may be written, since it rests on what was read in it. Raises
         NotLeader, at once or as the outcome."""
         submission = Submission(write_batch, Ack(ack), done)
@@ -182,7 +193,7 @@ class ReplicatedLog(Log):
             if term not in (None, now):
                 raise NotLeader(f"this replica of {self.folder.name} has not led all the time")
             super().submit(
-                write_batch, ack=Ack.SYNCED, done=lambda durable: self._flushed(submission, durable, now)
+                write_batch, ack=self.level, done=lambda durable: self._flushed(submission, durable, now)
             )
         return submission
 
@@ -217,12 +228,18 @@ class ReplicatedLog(Log):
 
     # The driver's side.
 
-    def lead(self, generation: int) -> None:
-        """Take appends of clients from now on, in new segments of a generation."""
+    def lead(self, generation: int, least_offset: int = 0) -> None:
+        """Take appends of clients from now on, in new segments of a generation. Offsets below `least_offset` that no
+        record has get none."""
         with self._term_lock, self._end.lock:
             # Of an earlier term: others may have their topic ids by now.
             self._commit.refuse_queued(self._unknown())
             self._begin(generation)
+            while self.extent[0] < least_offset:
+                self._end.write_locked(
+                    self._segments.holes(min(least_offset - self.extent[0], _SCAN_RECORDS))
+                )
+                self.read_compacted(self.extent[0])
             self.term += 1  # first, or a flush of the earlier term would pass for one of this
             self._replica_end.leads, self.is_held = True, False
 
@@ -276,6 +293,12 @@ class ReplicatedLog(Log):
             self.extent = self.extent[0], names_first + len(names)
         if batch.has_removed:
             self.read_compacted(self.extent[0])
+
+    def flush_later(self) -> bool:
+        """Have what was written flushed in the background, as in a log of a single store at level `written`. Return
+        False if the disk is too slow for it: a flush is to be awaited."""
+        self._store.committer.expect_sync(self._commit)
+        return not self._commit.sync_overdue
 
     def _begin(self, generation: int) -> None:
         if generation != self._segments.epoch >> GENERATION_SHIFT:
@@ -348,10 +371,11 @@ class ReplicatedLog(Log):
         with self._end.lock:
             self._segments.note_committed(self._end_offset)
 
-    def cut(self, offset: int, names: int) -> None:
+    def cut(self, offset: int, names: int, *, is_given_up: bool = False) -> None:
         """Remove the records from an offset on, and the topic names from `names` on; durable on return. Raises
-        ValueError for records that were shown, LogFailed, CorruptLog, StoreClosed, OSError."""
-        if offset < self._end_offset:
+        ValueError for records that were shown, unless they were given up; LogFailed, CorruptLog, StoreClosed,
+        OSError."""
+        if offset < self._end_offset and not is_given_up:
             raise ValueError(f"invalid cut at {offset}: records below {self._end_offset} were shown")
         self.sync()
         with self.rewrites.lock, self._commit.paused():
@@ -359,6 +383,7 @@ class ReplicatedLog(Log):
                 self.remember()  # no segment will be left to tell it
             closed = self._segments.cut(offset)
             self._ended_at(offset, names)
+            self._end_offset = min(self._end_offset, offset)
         for writer in closed:
             writer.close()
         self.tail_lost()

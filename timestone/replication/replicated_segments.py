@@ -3,6 +3,8 @@ records."""
 
 from contextlib import suppress
 
+import numpy as np
+
 from timestone.errors import CorruptLog
 from timestone.format import names
 from timestone.index import (
@@ -13,9 +15,10 @@ from timestone.index import (
     committed_offset,
     committed_slot,
 )
-from timestone.kernel.entries import HEADER_BYTES
+from timestone.kernel.entries import ENTRY, HEADER_BYTES, NO_TOPIC
 from timestone.reading.segment_list import SegmentList
 from timestone.reading.tail_cache import TailRun
+from timestone.record import FLAG_REMOVED
 from timestone.replication.replica_batch import ReplicaBatch
 from timestone.segment import Segment
 from timestone.writing.active_segment import ActiveSegment, LogPlace
@@ -61,6 +64,13 @@ class ReplicatedSegments(ActiveSegment):
             return self.write(write_batch)
         run = TailRun(first, first + write_batch.count, entries, write_batch.stored, position)
         return self._written(run, write_batch.last_timestamp_us)
+
+    def holes(self, count: int) -> ReplicaBatch:
+        """Return entries without records, for offsets that no record gets."""
+        entries = np.zeros(count, dtype=ENTRY)
+        entries["timestamp_us"] = max(self._last_timestamp_us, self._place.now_us())
+        entries["topic"], entries["flags"] = NO_TOPIC, FLAG_REMOVED
+        return ReplicaBatch.received(entries.tobytes(), b"", 0)
 
     @property
     def place(self) -> LogPlace:
@@ -140,6 +150,8 @@ class ReplicatedSegments(ActiveSegment):
         """Seal a segment in front of an offset; a crash leaves all of it, or the part in front."""
         place, base, count = self._place, segment.base_offset, offset - segment.base_offset
         path = names.index_path(place.folder, base)
+        if segment.trailer is not None and segment.trailer.generation:  # was shown, and given up by command
+            raise CorruptLog(path, "the segment cannot be cut: it was compressed or compacted")
         try:
             header = IndexHeader.decode(self._page(segment), path)
         except DamagedIndex as error:

@@ -40,6 +40,8 @@ _NEVER = (1 << 63) - 1
 RESERVE_OFFSETS = 1 << 22
 """Distance of the reserve ceiling from the end of the log: one more fdatasync for this many records, and the size of
 the jump after a power loss. A quarter of it must last for the duration of a flush."""
+REPLICA_RESERVE_OFFSETS = 1 << 18
+"""The same of a replica, where a jump takes an entry for each offset."""
 _CEILING_LOW_OFFSETS = RESERVE_OFFSETS * 3 // 4
 """With less distance left, the next flush raises the ceiling. Of small records, this many arrive between two
 flushes."""
@@ -83,7 +85,7 @@ class SegmentWriter(loops.PreparedSegment):
         self._salt_crc = self.seal.salt_crc
         self.index_path = names.with_suffix(names.index_path(folder, header.base_offset), suffix)
         self.segment_path = names.with_suffix(names.segment_path(folder, header.base_offset), suffix)
-        self.checkpoint = closed or Checkpoint(1, 0, 0, header.base_offset + RESERVE_OFFSETS)
+        self.checkpoint = closed or Checkpoint(1, 0, 0, header.base_offset + self._ceiling_offsets)
         self.count = self.synced_count = self.checkpoint.entry_count
         self.size_bytes = self.checkpoint.segment_bytes
         self._is_cut = False
@@ -156,6 +158,10 @@ class SegmentWriter(loops.PreparedSegment):
             return self._files.create(path)
 
     @property
+    def _ceiling_offsets(self) -> int:
+        return REPLICA_RESERVE_OFFSETS if self.header.is_replicated else RESERVE_OFFSETS
+
+    @property
     def end_offset(self) -> int:
         return self.base_offset + self.count
 
@@ -223,7 +229,7 @@ class SegmentWriter(loops.PreparedSegment):
             return
         self._open()
         try:
-            self._raise_checkpoint(end_offset + RESERVE_OFFSETS)
+            self._raise_checkpoint(end_offset + self._ceiling_offsets)
             self._files.fdatasync(self._index_fd)
         except OSError as error:
             raise FailedFlush(f"{self.index_path}: {error}") from error
@@ -235,8 +241,9 @@ class SegmentWriter(loops.PreparedSegment):
         unreliable."""
         if self._index_fd < 0:
             return  # closed by an earlier process, and not appended to since
-        if self._durable_ceiling - self.end_offset < _CEILING_LOW_OFFSETS:
-            self._raise_checkpoint(self.end_offset + RESERVE_OFFSETS)
+        low = self._ceiling_offsets * 3 // 4 if self.header.is_replicated else _CEILING_LOW_OFFSETS
+        if self._durable_ceiling - self.end_offset < low:
+            self._raise_checkpoint(self.end_offset + self._ceiling_offsets)
         ahead = min(self._reserved, _RESERVE_AHEAD_BYTES)
         if 2 * entry_position(self.count) > self._reserved and self._allocated - self._reserved < ahead // 2:
             with suppress(OSError):  # the append that needs it raises the error

@@ -43,7 +43,7 @@ def test_wrong_arguments_of_moves_are_refused(server: EtcdServer) -> None:
     assert "no command has placed it" in timestone("move", url, "0", "--undo", expect=64).stderr
     assert "expected one that runs or has a replica" in timestone("remove", url, "a", expect=64).stderr
     assert "it is not removed" in timestone("remove", url, "a", "--undo", expect=64).stderr
-    assert "level 3 of the protocol" in timestone("finalize", url).stdout
+    assert "level 4 of the protocol" in timestone("finalize", url).stdout
 
 
 def test_settings_of_placing_are_shown_and_changed(server: EtcdServer) -> None:

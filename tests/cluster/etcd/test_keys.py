@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from timestone.config import Ack
 from timestone.errors import InvalidName
 from timestone_cluster.affinity import Arrivals
 from timestone_cluster.errors import UndecodableValue
@@ -21,10 +22,11 @@ from timestone_cluster.etcd.keys import (
 
 def test_values_are_the_same_when_they_were_encoded_and_decoded() -> None:
     cluster, node = ClusterValue("0123", 4, 3, 2), NodeValue("a", "[::1]:7000")
-    keyed = replace(cluster, topic_keys=("a/{key}/#",))
-    for one in (cluster, keyed):
+    keyed, written = replace(cluster, topic_keys=("a/{key}/#",)), replace(cluster, ack=Ack.WRITTEN)
+    for one in (cluster, keyed, written):
         assert ClusterValue.decode(one.encode()) == one
-    assert NodeValue.decode(node.encode()) == node
+    for value in (node, replace(node, boot="0f")):
+        assert NodeValue.decode(value.encode()) == value
 
 
 @pytest.mark.parametrize(
@@ -36,6 +38,7 @@ def test_values_are_the_same_when_they_were_encoded_and_decoded() -> None:
         b'{"version": 1, "id": "a", "shards": 1, "replicas": 1, "min_isr": 2}',
         b'{"version": 1, "id": "a", "shards": 1, "replicas": 3, "min_isr": 2, "topic_keys": ["a"]}',
         b'{"version": 1, "id": "a", "shards": 1.5, "replicas": 3, "min_isr": 2}',
+        b'{"version": 1, "id": "a", "shards": 1, "replicas": 3, "min_isr": 2, "ack": "memory"}',
     ],
 )  # fmt: skip
 def test_value_that_no_cluster_has_written_is_refused(value: bytes) -> None:

@@ -86,3 +86,16 @@ def test_registration_stays_the_same_when_its_value_changes(server: EtcdServer) 
             assert KEYS.node("b") not in (await etcd.read(KEYS.prefix)).pairs
 
     asyncio.run(run())
+
+
+def test_members_are_nodes_with_the_boot_that_they_have_registered(server: EtcdServer) -> None:
+    async def run() -> None:
+        async with EtcdClient([server.url]) as etcd:
+            keys = ClusterKeys("booted")
+            registry = Registry(etcd, keys, lambda: None)
+            for node, value in (("a", VALUE), ("b", replace(VALUE, boot="7"))):
+                await etcd.put(keys.node(node), value.encode())
+            await registry.refresh()
+            assert registry.members == {"a": registry.runs["a"], "b@7": registry.runs["b"]}
+
+    asyncio.run(run())

@@ -2,15 +2,18 @@
 memory, with clients that append."""
 
 import asyncio
+import os
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.cluster.log_cluster import LogCluster, log_cluster
-from tests.cluster.node_processes import NodeProcess, wait_until_exits
+from tests.cluster.etcd_server import EtcdServer
+from tests.cluster.log_cluster import LOG, LogCluster, log_cluster
+from tests.cluster.node_processes import NodeProcess, boot, made_with, wait_until_exits
+from tests.cluster.test_recovery import command
 from tests.support.seeds import rounds, run_seed, told_on_failure
 
 try:
@@ -53,13 +56,17 @@ class Disks:
 
 
 @asynccontextmanager
-async def appending(folder: Path) -> AsyncIterator[tuple[LogCluster, Disks]]:
+async def appending(
+    folder: Path,
+    ack: str = "synced",
+    made: Callable[[EtcdServer, Path, str], NodeProcess] = NodeProcess,
+) -> AsyncIterator[tuple[LogCluster, Disks]]:
     """Run three nodes on disks of their own, to which two clients append until the block ends; then require that
     nothing is lost."""
     disks = Disks(folder)
     try:
         disks.mount(*"abc")
-        async with log_cluster(folder, lambda name: Path(name) / "store") as cluster:
+        async with log_cluster(folder, lambda name: Path(name) / "store", ack=ack, made=made) as cluster:
             await cluster.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
             ended = asyncio.Event()
             writers = [asyncio.create_task(cluster.write(f"w{number}", ended)) for number in range(2)]
@@ -129,6 +136,57 @@ def test_nothing_acknowledged_is_lost_when_the_power_of_all_nodes_fails(tmp_path
                     node.start()
                 await cluster.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
                 await more(cluster)
+
+    with told_on_failure(TIMESTONE_SEED=seed):
+        asyncio.run(run())
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.skipif(os.geteuid() != 0, reason="a boot id of its own for each node needs root")
+def test_only_what_no_disk_has_is_given_up_when_power_fails_at_level_written(tmp_path: Path) -> None:
+    seed = run_seed("written power")
+
+    async def run() -> None:
+        chance = random.Random(seed)
+        boots = {name: tmp_path / f"{name}.boot" for name in "abc"}
+        for path in boots.values():
+            boot(path)
+        async with appending(tmp_path, "written", made_with(boots)) as (cluster, disks):
+
+            async def lose_power(names: Sequence[str]) -> None:
+                nodes = [node for node in cluster.nodes if node.name in names]
+                for node in nodes:
+                    forgetful_disk.cut_power(disks.place(node.name), chance.getrandbits(32))
+                for node in nodes:
+                    node.kill()
+                disks.unmount(*names)
+                disks.mount(*names)
+                for node in nodes:
+                    boot(boots[node.name])
+                    node.start()
+
+            for _ in range(ROUNDS):
+                await lose_power(chance.choice("abc"))
+                await cluster.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
+                await more(cluster)
+            before = dict(cluster.acknowledged)
+            await lose_power("abc")
+            before |= cluster.acknowledged
+            await cluster.until_registered(*"abc")
+            await cluster.until(lambda shard: not shard.is_led)
+            assert "new ones begin at" in await command(cluster, "recover", "--shard", "0", "--yes")
+            shard = await cluster.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
+            lost = shard.unclean[-1]
+            assert lost.log == LOG
+            await more(cluster)
+            given_up = {payload for payload, offset in before.items() if offset >= lost.offset}
+            print(f"{len(before)} acknowledged, {len(given_up)} given up: {lost}")
+            assert all(before[payload] < lost.resumes for payload in given_up)
+            new = {payload: at for payload, at in cluster.acknowledged.items() if payload not in before}
+            assert min(new.values()) >= lost.resumes
+            cluster.unknown |= given_up
+            for payload in given_up:
+                del cluster.acknowledged[payload]
 
     with told_on_failure(TIMESTONE_SEED=seed):
         asyncio.run(run())

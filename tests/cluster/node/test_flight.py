@@ -96,8 +96,9 @@ def test_any_node_reads_and_follows_and_the_leader_appends(tmp_path: Path) -> No
             thread.join(LIMIT_S)
 
 
-def test_producer_appends_each_number_once_when_leaders_are_killed(tmp_path: Path) -> None:
-    with flight_cluster(tmp_path) as cluster:
+@pytest.mark.parametrize("ack", ["synced", "written"])
+def test_producer_appends_each_number_once_when_leaders_are_killed(ack: str, tmp_path: Path) -> None:
+    with flight_cluster(tmp_path, ack=ack) as cluster:
         acknowledged: dict[int, bool] = {}
         killed = threading.Event()
 

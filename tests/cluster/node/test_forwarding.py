@@ -53,7 +53,7 @@ class Leader:
             for number in (0, 1)
         }
         self.record = ShardRecord.first(("leader",)).elected("leader", 1, 1)
-        self.requests = Requests(store, self.shards, frozenset, "leader", None)
+        self.requests = Requests(store, self.shards, frozenset, None)
         self.listener = Listener("c", lambda node: None, lambda *frame: None, self.requests.handle)
         self.place: Place | None = None
         self.streams: list[Stream] = []

@@ -12,6 +12,8 @@ from tests.cluster.etcd_server import etcd_server
 from tests.cluster.node.test_shard import Noted
 from tests.support.workload import crash_config
 from tests.timestone.replication.replicas import leading
+from timestone.disk.files import Files
+from timestone.format.failed_fsync_marker import mark_failed_fsync
 from timestone.kernel.entries import HEADER_BYTES
 from timestone.replication.replicated_log import ReplicatedLog
 from timestone.store import Store
@@ -19,7 +21,15 @@ from timestone_cluster.etcd.client import EtcdClient, KeyValue
 from timestone_cluster.etcd.keys import ClusterKeys, ClusterValue, LogValue, NodeValue
 from timestone_cluster.etcd.registry import Registry
 from timestone_cluster.node import held_shards
-from timestone_cluster.node.held_shards import HeldShards, log_values, make_replica_folder, replica_id
+from timestone_cluster.node.held_shards import (
+    HeldShards,
+    boot_of,
+    identity,
+    log_values,
+    make_replica_folder,
+    note_failed_flushes,
+    replica_id,
+)
 from timestone_cluster.shard_record import ShardRecord
 
 CLUSTER = ClusterValue("c1", 2, 3, 2)
@@ -287,3 +297,19 @@ def test_log_keeps_its_id_when_it_exists(tmp_path: Path) -> None:
         make_replica_folder(store, "telemetry", 0, before ^ 1)
     with opened(tmp_path) as store:
         assert store.log("telemetry").id == before
+
+
+def test_node_is_another_member_after_each_boot_and_each_failed_flush(tmp_path: Path) -> None:
+    files = Files()
+    note_failed_flushes(files, tmp_path)  # a new folder has no identity yet
+    node = identity(files, tmp_path, "c1")
+    first = boot_of(tmp_path, b"boot one")
+    assert first == boot_of(tmp_path, b"boot one") != boot_of(tmp_path, b"boot two")
+    note_failed_flushes(files, tmp_path)
+    assert boot_of(tmp_path, b"boot one") == first
+    (tmp_path / "telemetry-0").mkdir()
+    mark_failed_fsync(files, tmp_path / "telemetry-0")
+    note_failed_flushes(files, tmp_path)
+    assert boot_of(tmp_path, b"boot one") != first
+    assert identity(files, tmp_path, "c1") == node
+    assert boot_of(tmp_path, bytes(16)) != boot_of(tmp_path, bytes(16)), "of a system that has none"

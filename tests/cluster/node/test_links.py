@@ -314,3 +314,19 @@ def test_reader_and_writer_have_what_came_behind_the_message_that_asked_for_them
         return await served, answer
 
     assert asyncio.run(run()) == (b"restmore", b"answer")
+
+
+def test_connection_of_another_boot_takes_the_place_of_the_one_before() -> None:
+    async def run() -> None:
+        found: list[object] = []
+        listener = Listener("cluster", found.append, lambda *frame: found.append(frame), lambda *_: False)
+        port = await listener.start("127.0.0.1", 0, None)
+        one, _ = await dialled(port, Hello("cluster", "b@1"))
+        await eventually(lambda: found == ["b@1"])
+        _, writer = await dialled(port, Hello("cluster", "b@2"))
+        assert await ended(one)
+        writer.writelines(encoded(HELD, 3))
+        await eventually(lambda: found == ["b@1", "b@2", ("b@2", 3, HELD)])
+        await listener.stop()
+
+    asyncio.run(run())

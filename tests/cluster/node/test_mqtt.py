@@ -39,8 +39,17 @@ FAULTS = ("kill", "suspend", "stop", "drain", "follower")
 def test_sessions_keep_their_promises_when_leaders_are_killed_suspended_stopped_and_drained(
     tmp_path: Path,
 ) -> None:
+    _keep_promises(tmp_path, "synced", SECONDS)
+
+
+def test_sessions_keep_their_promises_when_acknowledged_records_are_only_written(tmp_path: Path) -> None:
+    _keep_promises(tmp_path, "written", 0)
+
+
+def _keep_promises(folder: Path, ack: str, seconds: float) -> None:
+    """Have sessions roam while nodes break: each kind of fault once, and more for so long."""
     seed = run_seed("cluster mqtt")
-    with told_on_failure(TIMESTONE_SEED=seed), mqtt_cluster(tmp_path) as cluster:
+    with told_on_failure(TIMESTONE_SEED=seed), mqtt_cluster(folder, ack=ack) as cluster:
         chance = random.Random(seed)
         publishers = [LastingPublisher(f"p{level}", level, level * 100_000_000, chance) for level in (4, 5)]
         subscribers = [LastingSubscriber(f"s{level}-{qos}", level, qos) for level in (4, 5) for qos in (1, 2)]
@@ -48,7 +57,7 @@ def test_sessions_keep_their_promises_when_leaders_are_killed_suspended_stopped_
         with roaming([*subscribers], cluster.addresses, seed):
             until(lambda: all(one.subscribed for one in subscribers))
             with roaming([*publishers], cluster.addresses, seed + 100):
-                ends_s = time.monotonic() + SECONDS
+                ends_s = time.monotonic() + seconds
                 for number, kind in enumerate(_kinds(chance)):
                     if time.monotonic() > ends_s and number >= len(FAULTS):
                         break

@@ -34,7 +34,7 @@ def answer(folder: Path, request: Message, *, observed: Collection[int] = ()) ->
             logs = {f"{name}-0": store.log(name) for name in ("telemetry", STATE_LOG)}
             replicas = {name: log for name, log in logs.items() if isinstance(log, ReplicatedLog)}
             shard = Shard(0, "a", 1, 2, replicas, frozenset(), Noted())
-            requests = Requests(store, {0: shard}, frozenset, "a", None, observed=observed)
+            requests = Requests(store, {0: shard}, frozenset, None, observed=observed)
             listener = Listener("cluster", lambda node: None, lambda *_: None, requests.handle)
             port = await listener.start("127.0.0.1", 0, None)
             reader, writer = await asyncio.open_connection("127.0.0.1", port)

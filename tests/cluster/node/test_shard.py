@@ -5,12 +5,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.cluster.node.test_wire import body
-from tests.timestone.replication.replicas import replicated
+from tests.timestone.replication.replicas import replicated, submitted
+from timestone.config import Ack
 from timestone_cluster.actions import Propose
-from timestone_cluster.frames import Committed, Fenced, Follow, Held, Reset, Started
+from timestone_cluster.frames import Committed, Fenced, Follow, Held, Records, Reset, Started
 from timestone_cluster.node.links import Item
 from timestone_cluster.node.shard import Shard
-from timestone_cluster.node.wire import decoded
+from timestone_cluster.node.wire import StoredData, decoded
 from timestone_cluster.shard_record import ShardRecord
 
 
@@ -122,7 +123,8 @@ def test_heartbeat_repeats_all_by_one_frame_when_the_node_has_heard_it_on_its_co
         assert said() == ([held], [])
         around.takes_beats = True
         assert said() == ([], [("a", 0, 1)])
-        shard._said = {key: (frame, at_s - 2.0) for key, (frame, at_s) in shard._said.items()}
+        said_at = shard._said._said
+        said_at.update({key: (frame, at_s - 2.0) for key, (frame, at_s) in said_at.items()})
         assert said() == ([held], [])  # now and then everything is said
         shard.linked("c")
         assert said() == ([], [("a", 0, 1)])
@@ -170,5 +172,42 @@ def test_replica_has_caught_up_once_it_has_had_all_that_its_leader_has_committed
         assert not shard.tick({}, (), ())
         shard.received("a", Committed(1, "telemetry-0", 0, 0))
         assert shard.tick({}, (), ())
+
+    following(tmp_path, check)
+
+
+def test_replica_holds_what_is_written_before_it_is_flushed_at_level_written(tmp_path: Path) -> None:
+    async def run() -> None:
+        around = Noted()
+        with replicated(tmp_path / "b") as log, replicated(tmp_path / "a") as source:
+            source.lead(1)
+            submitted(source, b"one", b"two")
+            log.level = Ack.WRITTEN
+            shard = Shard(0, "b@1", 1, 2, {"telemetry-0": log}, frozenset(), around)
+            record = ShardRecord.first(("a@1", "b@1", "c@1")).elected("a@1", 1, 2)
+            assert record is not None
+            shard.record_seen(record, 1)
+            question = around.sent[-1]
+            assert isinstance(question, Follow)
+            shard.received("a@1", Started(1, question))
+            found = source.read_stored(0, 2, max_bytes=1 << 20)
+            data = StoredData(found.entries, found.data)
+            shard.received("a@1", Records(1, "telemetry-0", 0, 2, 1, 0, ("t",), data))
+            assert around.sent[-1] == Held(1, "telemetry-0", 2, 0)
+            assert log.synced_offset == 0
+            await shard.close()
+
+    asyncio.run(run())
+
+
+def test_node_ends_when_a_flush_has_failed_that_nothing_waited_for(tmp_path: Path) -> None:
+    def check(shard: Shard, around: Noted) -> None:
+        log = shard.log("telemetry-0")
+        assert log is not None
+        with log._end.lock:
+            failure = log._end.fail_locked(OSError("broken"))
+        for _ in range(2):
+            shard.tick({}, (), ())
+        assert [str(one) for one in around.failures] == [str(failure)]
 
     following(tmp_path, check)

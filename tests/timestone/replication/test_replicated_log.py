@@ -10,14 +10,15 @@ import pytest
 import timestone
 from tests.support.power_loss import Disk, Loss
 from tests.support.recording_files import RecordingFiles
-from tests.support.step_clock import NEXT_BOOT_ID, StepClock
+from tests.support.step_clock import BOOT_ID, NEXT_BOOT_ID, StepClock
 from tests.support.waiting import TIMEOUT_S, wait_for
 from tests.support.workload import crash_config
-from tests.timestone.replication.replicas import payloads, recorded, replicated, ship, submitted
+from tests.timestone.replication.replicas import leading, payloads, recorded, replicated, ship, submitted
 from timestone.config import Ack
 from timestone.errors import CorruptLog, InvalidName, NotLeader, OffsetOutOfRange
 from timestone.replication.replicated_log import GenerationRun, ReplicatedLog
 from timestone.store import Store
+from timestone.writing.segment_writer import REPLICA_RESERVE_OFFSETS
 from timestone.writing.write_batch import WriteBatch
 
 
@@ -356,3 +357,75 @@ def content(log: ReplicatedLog) -> list[bytes]:
         stored = log.read_stored(len(found), log.written_offset, max_bytes=0)
         found.append(stored.data)
     return found
+
+
+def test_append_is_acknowledged_without_a_flush_when_the_level_is_written(tmp_path: Path) -> None:
+    with replicated(tmp_path) as log:
+        log.level = Ack.WRITTEN
+        log.lead(1)
+        submission = log.submit(WriteBatch([b"x"]), ack=Ack.SYNCED)
+        wait_for(lambda: log.written_offset == 1)
+        assert (log.acknowledged_offset, log.synced_offset) == (1, 0)
+        log.show(1)
+        submission.wait()
+        assert log.flush_later()
+
+
+def test_offsets_get_no_record_below_the_one_from_which_a_leader_is_to_continue(tmp_path: Path) -> None:
+    with replicated(tmp_path / "a") as one, replicated(tmp_path / "b") as other:
+        one.lead(1)
+        submitted(one, b"a")
+        one.lead(2, 100_000)
+        one.follow()
+        one.lead(3, 100_000)  # which changes nothing
+        submitted(one, b"b")
+        ship(one, other, 2)
+        for log in (one, other):
+            log.show(100_001)
+            assert [(record.offset, bytes(record.payload)) for record in log] == [(0, b"a"), (100_000, b"b")]
+            assert len(log) == 2
+            assert log.read(5).next_offset == 100_001
+            log.roll()
+            log.seal_rolled()
+    for name in "ab":
+        with replicated(tmp_path / name) as log:
+            assert log.is_whole
+            assert [(record.offset, bytes(record.payload)) for record in log] == [(0, b"a"), (100_000, b"b")]
+
+
+def test_shown_records_are_cut_when_they_were_given_up(tmp_path: Path) -> None:
+    with replicated(tmp_path) as log:
+        log.lead(1)
+        submitted(log, b"a", b"b", b"c")
+        log.follow()
+        log.show(3)
+        log.cut(1, 1, is_given_up=True)
+        assert (payloads(log), log.end_offset, log.written_offset) == ([b"a"], 1, 1)
+        log.lead(2, 10)
+        submitted(log, b"d")
+        log.show(11)
+        assert [(record.offset, bytes(record.payload)) for record in log] == [(0, b"a"), (10, b"d")]
+
+
+def test_ceiling_is_known_for_good_when_the_machine_was_booted_again(tmp_path: Path) -> None:
+    def opened(boot_id: bytes) -> Store:
+        return Store(tmp_path, crash_config(), clock=StepClock(boot_id=boot_id), log_type=ReplicatedLog)
+
+    def killed(store: Store) -> None:
+        copy = tmp_path.with_name("copy")
+        shutil.copytree(tmp_path, copy)
+        store.close()
+        shutil.rmtree(tmp_path)
+        copy.rename(tmp_path)
+
+    store = opened(BOOT_ID)
+    leading(store, 3)
+    killed(store)
+    store = opened(BOOT_ID)
+    assert leading(store, 1).ceiling == 3
+    killed(store)
+    for _ in range(2):
+        with opened(NEXT_BOOT_ID) as store:
+            log = store.log("telemetry")
+            assert isinstance(log, ReplicatedLog)
+            assert (log.written_offset, log.ceiling) == (4, 3 + REPLICA_RESERVE_OFFSETS)
