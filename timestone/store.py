@@ -181,6 +181,7 @@ class Store:
             log.delete(functools.partial(self._deleted_logs.note, name, partition, self.now_us()))
             del self._logs[name, partition]
             self._deleted_durations.add(log.counts)
+            self.deleted_files.forget(log.folder)  # what waits in it is removed with all of it
             self._try_to_remove_deleted_logs()
 
     def log_names(self, *, server: bool = False) -> list[tuple[str, int]]:

@@ -108,6 +108,12 @@ class DeletedFiles:
         with self._lock:
             self._waiting.append((time.monotonic() + self._delay_s, folder, self._files.remove_directory))
 
+    def forget(self, folder: Path) -> None:
+        """Unlink nothing in a folder any more: it is renamed next, and another one may get its name, and its files the
+        names of those that wait."""
+        with self._lock:
+            self._waiting = deque(one for one in self._waiting if one[1].parent != folder)
+
     def unlink_due(self) -> float | None:
         """Unlink what is due. Return the seconds until the next is due; None if there is none. A file that cannot be
         unlinked is left to the next open."""
@@ -127,10 +133,10 @@ class DeletedFiles:
             if not self._waiting or self._waiting[0][0] > due_by:
                 return False
             _, path, remove = self._waiting.popleft()
-        try:
-            remove(path)
-        except FileNotFoundError:
-            pass  # a file of an earlier generation of a segment that was deleted in between
-        except OSError as error:
-            _LOGGER.warning("%s: could not be removed, the next open tries again: %s", path, error)
+            try:  # with the lock: after `forget` nothing is under way
+                remove(path)
+            except FileNotFoundError:
+                pass  # a file of an earlier generation of a segment that was deleted in between
+            except OSError as error:
+                _LOGGER.warning("%s: could not be removed, the next open tries again: %s", path, error)
         return True

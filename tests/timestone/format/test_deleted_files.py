@@ -128,6 +128,17 @@ def test_waiting_files_are_unlinked_on_request(tmp_path: Path) -> None:
     assert waiting.unlink_due() is None
 
 
+def test_files_of_a_folder_are_kept_when_it_was_forgotten(tmp_path: Path) -> None:
+    waiting = DeletedFiles(Files(), delay_ms=50_000)
+    one, other = tmp_path / "one", tmp_path / "other"
+    for folder in (one, other):
+        folder.mkdir()
+        waiting.add(pair(folder, 0))
+    waiting.forget(one)
+    waiting.unlink_all()
+    assert (len(present(one)), present(other)) == (2, [])
+
+
 def test_file_that_cannot_be_unlinked_is_kept_and_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

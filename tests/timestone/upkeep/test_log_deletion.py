@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import timestone
+from tests.support.compressed import fill, open_compressed
 from tests.support.faulty_files import FaultyFiles, SimulatedKill
 from tests.support.waiting import wait_for, wait_for_seals
 from timestone import (
@@ -246,3 +247,18 @@ def test_deletion_document_is_kept_until_the_renamed_folder_is_durable(root: Pat
     (root / "telemetry-0.deleted").rename(root / "telemetry-0")
     with timestone.open(root, config=CONFIG) as store:
         assert store.log_names() == [("telemetry-0", 0)]
+
+
+def test_new_log_keeps_its_files_when_a_deleted_one_of_its_name_was_rewritten_before(root: Path) -> None:
+    """Files that a rewrite has replaced wait to be unlinked, under names that the new log uses as well."""
+    with open_compressed(root) as store:  # nothing is unlinked before its end
+        log = store.log("new")
+        fill(log, 250)
+        while log.compression.run() is not None:
+            pass
+        store.delete_log("new")
+        log = store.log("new")
+        fill(log, 250)
+        expected = payloads(log)
+    with open_compressed(root) as store:
+        assert (store.recoveries, payloads(store.log("new"))) == ((), expected)
