@@ -155,6 +155,36 @@ def test_follower_that_is_too_slow_leaves_the_in_sync_set_and_a_suspended_leader
     asyncio.run(run())
 
 
+def test_no_node_leads_without_what_was_acknowledged_when_both_members_die_and_the_third_returns(
+    tmp_path: Path,
+) -> None:
+    async def run() -> None:
+        async with log_cluster(tmp_path) as harness:
+            await harness.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
+            client = ClusterClient(harness.etcd, KEYS)
+            leader = await harness.leader()
+            third, other = (node for node in harness.nodes if node is not leader)
+            third.kill()
+            for number in range(20):  # the first one is acknowledged once the dead one was dismissed
+                payload = b"w0 %d" % number
+                harness.acknowledged[payload] = await client.append_again(LOG, [payload])
+            leader.kill()
+            other.kill()
+            third.start()
+            await harness.until_registered(third.name)
+            for _ in range(16):  # for longer than the leases of the dead ones, and the time until an election
+                assert third.node_id() not in (await harness.shard()).in_sync
+                assert (await harness.shard()).leader != third.node_id()
+                await asyncio.sleep(0.5)
+            other.start()
+            await harness.until(lambda shard: shard.is_led and third.node_id() in shard.in_sync)
+            leader.start()
+            await client.close()
+            await harness.check()
+
+    asyncio.run(run())
+
+
 def test_drained_node_leads_nothing_and_a_replica_that_retention_has_passed_begins_again(
     tmp_path: Path,
 ) -> None:
