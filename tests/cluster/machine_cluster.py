@@ -1,8 +1,9 @@
 """A cluster on machines of its own: five nodes that serve MQTT, three members of etcd, and a bucket, all with TLS but
-the bucket."""
+the bucket. Each node has a wall clock and a disk of its own, too, where there is a compiler and mounting is allowed."""
 
 import asyncio
 import os
+import subprocess
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,7 +16,9 @@ from cryptography import x509
 from tests.cluster.etcd_server import EtcdServer
 from tests.cluster.machines import Network, network
 from tests.cluster.node_processes import NAME, NodeProcess, running
+from tests.cluster.small_disk import SmallDisk
 from tests.support.certificates import Authority
+from tests.support.wrong_clock import WrongClock, clock_library
 from timestone_bench.tier.s3_server import Identity, S3Server
 from timestone_cluster.errors import ClusterError
 from timestone_cluster.etcd.address import Certificates
@@ -41,9 +44,12 @@ class MachineCluster:
         etcd: dict[str, EtcdServer],
         bucket: S3Server,
         certificates: Certificates,
+        clocks: dict[str, WrongClock],
+        disks: dict[str, SmallDisk],
     ) -> None:
+        """clocks, disks: by the names of nodes; empty where there can be none."""
         self.network, self.nodes, self.etcd, self.bucket = wires, nodes, etcd, bucket
-        self.certificates = certificates
+        self.certificates, self.clocks, self.disks = certificates, clocks, disks
         self.addresses = [(wires.machines[name].address, MQTT_PORT) for name in nodes]
 
     def etcd_client(self) -> EtcdClient:
@@ -153,6 +159,11 @@ def machine_cluster(folder: Path) -> Iterator[MachineCluster]:
         stack.callback(bucket.resume)
         stack.enter_context(_environment(bucket.environment))
         endpoints = ",".join(one.endpoint for one in etcd.values())
+        library = clock_library(folder)
+        clocks = {
+            name: WrongClock(folder / f"{name}.clock", library) for name in NODES if library is not None
+        }
+        disks = _disks(folder, stack)
         nodes = {
             name: NodeProcess(
                 endpoints,
@@ -172,11 +183,11 @@ def machine_cluster(folder: Path) -> Iterator[MachineCluster]:
                     str(certificates.certificate),
                 ),
                 *("--cluster-key", str(certificates.key)),
-                prefix=wires.machines[name].prefix,
+                prefix=[*wires.machines[name].prefix, *(clocks[name].prefix if clocks else [])],
             )
             for name in NODES
         }
-        cluster = MachineCluster(wires, nodes, etcd, bucket, certificates)
+        cluster = MachineCluster(wires, nodes, etcd, bucket, certificates, clocks, disks)
 
         async def make(client: EtcdClient) -> None:
             await make_cluster(client, KEYS, shards=1, replicas=3)
@@ -188,6 +199,18 @@ def machine_cluster(folder: Path) -> Iterator[MachineCluster]:
         stack.callback(wires.heal)
         cluster.all_in_sync(60)
         yield cluster
+
+
+def _disks(folder: Path, stack: ExitStack) -> dict[str, SmallDisk]:
+    """Mount a disk for the data of each node; none where that is not allowed."""
+    disks = {name: SmallDisk(folder / name) for name in NODES}
+    try:
+        for disk in disks.values():
+            disk.mount()
+            stack.callback(disk.unmount)
+    except subprocess.CalledProcessError:
+        return {}
+    return disks
 
 
 @contextmanager

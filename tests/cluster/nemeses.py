@@ -2,13 +2,13 @@
 
 import functools
 import random
-import shutil
 import signal
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
 from tests.cluster.machine_cluster import BUCKET, ETCDS, KEYS, NODES, MachineCluster
+from tests.cluster.small_disk import remove_all
 from timestone_cluster.errors import ClusterError
 from timestone_cluster.etcd.client import EtcdClient
 from timestone_cluster.moving import drain_node, remove_node, undrain_node, unremove_node
@@ -58,6 +58,10 @@ class Nemesis:
             "remove": self.remove,
             "replace": self.replace,
         }
+        if cluster.clocks:
+            self.faults["clock"] = self.clock
+        if cluster.disks:
+            self.faults["full-disk"] = self.full_disk
 
     def _leader(self) -> str:
         """Return the leader, or any node while none leads."""
@@ -132,9 +136,25 @@ class Nemesis:
         node = self.cluster.nodes[name]
         self._gone.append(node.node_id())
         node.kill()
-        shutil.rmtree(node.folder)
+        remove_all(node.folder)
         node.start()
         return f"{name}, {self._gone[-1]} is lost"
+
+    # Clocks and disks
+
+    def clock(self) -> str:
+        """Set the wall clock of a node or of all, each to another time."""
+        names = self._chance.choice([[self._any()], NODES])
+        wrong_s = {name: self._chance.randint(-3600, 3600) for name in names}
+        for name, seconds in wrong_s.items():
+            self.cluster.clocks[name].set(seconds)
+        return ", ".join(f"{name} {seconds:+d} s" for name, seconds in wrong_s.items())
+
+    def full_disk(self) -> str:
+        """Have no space left, or less than appends need."""
+        name, free_bytes = self._any(), self._chance.choice([0, 1 << 16, 32 << 20, 72 << 20])
+        self.cluster.disks[name].fill(free_bytes)
+        return f"{name}, {free_bytes} bytes are free"
 
     # The network
 
@@ -214,6 +234,10 @@ class Nemesis:
     def heal(self, limit_s: float) -> None:
         """End all faults, and wait until lost nodes have no place any more."""
         self.cluster.network.heal()
+        for clock in self.cluster.clocks.values():
+            clock.set(0)
+        for disk in self.cluster.disks.values():
+            disk.empty()
         for member in self.cluster.etcd.values():
             member.launch()
         for node in self.cluster.nodes.values():
