@@ -155,6 +155,8 @@ class LastingPublisher(LastingClient):
             self._released.pop(packet.packet_id, None)
         elif isinstance(packet, (Puback, Pubrec)):
             entry = self._in_flight.pop(packet.packet_id, None)
+            if packet.reason >= Reason.UNSPECIFIED_ERROR:
+                return  # it failed, and is in the log or not
             if entry is not None:
                 self.acknowledged.append(entry[0])
             if isinstance(packet, Pubrec):
