@@ -125,9 +125,12 @@ class Deadlines:
         return len(self._replica.actions) > before
 
     def _is_current(self, role: Leader, member: str, now_s: float) -> bool:
-        if now_s - self._heard_s.get(member, -LATE_S) >= LATE_S:
+        if (
+            role.logs and now_s - self._heard_s.get(member, -LATE_S) >= LATE_S
+        ):  # without a log there are no frames
             return False
-        return all(role.held_by(member, name) >= end for name, end in self._ends[0][1].items())
+        ends = self._ends[0][1].items()
+        return all(role.held_by(member, name) >= end for name, end in ends if name in role.logs)
 
     def _is_stuck(self, role: Leader, now_s: float, runs: Mapping[str, int]) -> bool:
         committed = {name: log.committed for name, log in role.logs.items()}

@@ -39,6 +39,10 @@ class Follower:
         self.started.discard(name)
         self._send(self.question(name))
 
+    def log_removed(self, name: str) -> None:
+        """Promise nothing of a log that is deleted."""
+        self.started.discard(name)
+
     def question(self, name: str) -> Follow:
         """Return what there is to ask about a log as it is now."""
         log = self.logs[name]

@@ -109,6 +109,12 @@ class Leader:
         for member in self.followers:
             self._ship(member, name)
 
+    def log_removed(self, name: str) -> None:
+        """Wait for no follower in a log that is deleted."""
+        for progress in self.followers.values():
+            progress.pop(name, None)
+        self.advance()
+
     def advance(self) -> None:
         """Commit what all counted members have, and serve once that is all the generation began with: what an earlier
         leader has shown is in there (Raft §8 has a leader commit an entry of its own before it answers reads)."""

@@ -10,14 +10,18 @@ from timestone_cluster.division import MOST_TEMPLATES, check_template
 from timestone_cluster.errors import ClusterExists
 from timestone_cluster.etcd.client import Coordinator, KeyValue
 from timestone_cluster.etcd.keys import (
+    DELETIONS_LEVEL,
     LEVELS,
     MOST_SHARDS,
+    SERVER_LOGS,
     ClusterKeys,
     ClusterValue,
     LogValue,
     NodeValue,
     check_ack,
     check_log_name,
+    decode_deletions,
+    encode_deletions,
 )
 from timestone_cluster.etcd.registry import below, cluster_of
 from timestone_cluster.shard_record import MOST_REPLICAS, ShardRecord, Unclean, node_of
@@ -186,6 +190,41 @@ async def configure_log(
         value = LogValue.decode(pair.value).changed(settings)
         if (await etcd.put(keys.log(name), value.encode(), revision=pair.revision)).is_done:
             return value
+
+
+async def delete_log(etcd: Coordinator, keys: ClusterKeys, name: str, created: int | None = None) -> None:
+    """Delete a log in all shards, with its settings: one transaction, after which it does not come back. Nodes delete
+    what they have of it within moments, and those that are away when they start. created: revision at which the log was
+    made, if the caller has decided about that one.
+
+    Raises ValueError for no such log, one of the server's own, or a cluster that has not been finalized; WrongCluster,
+    UndecodableValue, EtcdUnavailable: it may be deleted then."""
+    while True:
+        pairs = (await etcd.read(keys.prefix)).pairs
+        pair = log_to_delete(pairs, keys, name)
+        if created not in (None, pair.created):
+            raise ValueError(f"invalid log {name!r}: another one was made under this name since")
+        found = pairs.get(keys.deleted(name))
+        count = decode_deletions(found.value) if found is not None else 0
+        created = pair.created
+        value, instead = encode_deletions(count + 1), (pair.key, pair.revision)
+        if (await etcd.put(keys.deleted(name), value, instead=instead)).is_done:
+            return
+
+
+def log_to_delete(pairs: Mapping[str, KeyValue], keys: ClusterKeys, name: str) -> KeyValue:
+    """Return the key of a log that may be deleted. Raises ValueError, WrongCluster, UndecodableValue."""
+    cluster, pair = cluster_of(pairs, keys), pairs.get(keys.log(name))
+    if name in SERVER_LOGS:
+        raise ValueError(f"invalid log {name!r}: it is the server's own")
+    if pair is None:
+        raise ValueError(f"invalid log {name!r}: the cluster has {shown_logs(pairs, keys)}")
+    if cluster.level < DELETIONS_LEVEL:
+        raise ValueError(
+            f"cannot delete log {name}: the cluster is at level {cluster.level} of the protocol, and this takes level "
+            f"{DELETIONS_LEVEL}; upgrade all nodes, then `timestone cluster finalize`"
+        )
+    return pair
 
 
 def shown_logs(pairs: Mapping[str, KeyValue], keys: ClusterKeys) -> str:

@@ -29,19 +29,25 @@ from timestone_cluster.etcd.keys import (
     ClusterValue,
     LogValue,
     NodeValue,
+    counted_name,
+    decode_deletions,
+    encode_deletions,
+    replica_id,
 )
 from timestone_cluster.etcd.registry import below, cluster_of
-from timestone_cluster.node.held_shards import IDENTITY_NAME, identity, replica_id
+from timestone_cluster.node.held_shards import IDENTITY_NAME, identity
 from timestone_cluster.node.wire import Describe, Described, Hello, LogState, encoded, read_message
+from timestone_cluster.operations import log_to_delete
 from timestone_cluster.shard_record import MOST_GENERATION, ShardRecord, Unclean, member_of, node_of
 from timestone_tiering.buckets.bucket import Bucket
 from timestone_tiering.errors import ObjectMissing
 from timestone_tiering.objects.history import LogHistory, log_histories
-from timestone_tiering.objects.layout import CLUSTER
+from timestone_tiering.objects.layout import CLUSTER, LogPlace
 from timestone_tiering.operations.download import DownloadedLog, Progress
 from timestone_tiering.operations.restore import restore_store
 
 _ASK_S = 10.0
+_DELETIONS_MOST = 100_000
 _GENERATIONS_AHEAD = 1000
 """So far above the highest known generation a repaired record is: a node that did not answer may know of a few more."""
 
@@ -114,7 +120,7 @@ async def plan_recovery(
     if chosen is None:
         raise ValueError(f"invalid shard {shard}: no replica of it that may lead is registered")
     were_in_sync = [one for one in reports if one.node in map(node_of, record.isr)]
-    lost = _given_up(record.generation + 1, chosen, were_in_sync, picture.cluster)
+    lost = _given_up(record.generation + 1, chosen, were_in_sync, picture.cluster, picture.deletions)
     found = record.recovered(chosen.member, chosen.run, lost)
     if found is None:
         raise ValueError(f"invalid shard {shard}: {chosen.name} has no log of it")
@@ -150,7 +156,7 @@ async def plan_repair(
         generation = min(generation, MOST_GENERATION)
         unclean = record.unclean if record is not None else ()
         if cluster.ack is Ack.WRITTEN:  # they may have been booted again since they were in sync
-            unclean += _given_up(generation + 1, chosen, reports, cluster)
+            unclean += _given_up(generation + 1, chosen, reports, cluster, picture.deletions)
         made = ShardRecord(
             generation,
             None,
@@ -164,20 +170,51 @@ async def plan_repair(
 
 
 def _given_up(
-    generation: int, chosen: Report, reports: Sequence[Report], cluster: ClusterValue
+    generation: int,
+    chosen: Report,
+    reports: Sequence[Report],
+    cluster: ClusterValue,
+    deletions: Mapping[str, int],
 ) -> tuple[Unclean, ...]:
     """Return what is given up when a replica leads. New records begin behind all that nodes which were in sync may have
-    shown; where none of those answers, nothing is known of that."""
+    shown; where none of those answers, nothing is known of that. deletions: of earlier logs by name."""
     states = [log for one in reports for log in one.logs] if cluster.level >= WRITTEN_LEVEL else []
     ceilings: dict[str, int] = {}
     for log in states:
         ceilings[log.name] = max(ceilings.get(log.name, 0), log.ceiling, log.end)
     return tuple(
         Unclean(
-            generation, log.name, log.end, max(ceilings[log.name], log.end) if log.name in ceilings else 0
+            generation,
+            counted_name(log.name, deletions.get(log.name, 0)),
+            log.end,
+            max(ceilings[log.name], log.end) if log.name in ceilings else 0,
         )
         for log in chosen.logs
     )
+
+
+class LogContents(NamedTuple):
+    """What the cluster has of a log, as far as nodes answer."""
+
+    created: int
+    """Revision of etcd at which it was made."""
+    shards: Mapping[int, tuple[int, int]]
+    """Start and end of what is committed, by shard."""
+
+
+async def log_contents(
+    etcd: Coordinator, keys: ClusterKeys, name: str, *, context: ssl.SSLContext | None
+) -> LogContents:
+    """Ask all registered nodes what they have of a log that is to be deleted. Raises ValueError for one that cannot be,
+    WrongCluster, UndecodableValue, EtcdUnavailable."""
+    picture = await _picture(etcd, keys, context)
+    pair = log_to_delete(picture.pairs, keys, name)
+    found: dict[int, tuple[int, int]] = {}
+    for log in (log for described in picture.told.values() for log in described.logs if log.name == name):
+        known = found.get(log.shard, (0, 0))
+        if log.committed >= known[1]:
+            found[log.shard] = log.start, log.committed
+    return LogContents(pair.created, dict(sorted(found.items())))
 
 
 def _best(reports: Sequence[Report]) -> Report | None:
@@ -196,6 +233,10 @@ class _Picture:
     pairs: Mapping[str, KeyValue]
     nodes: Mapping[str, KeyValue]
     told: Mapping[str, Described]
+
+    @property
+    def deletions(self) -> Mapping[str, int]:
+        return _deletions_in(self.pairs, self.keys)
 
     def record(self, shard: int) -> tuple[ShardRecord | None, int]:
         pair = self.pairs.get(self.keys.shard(shard))
@@ -270,21 +311,27 @@ async def restore_cluster(
         raise ClusterExists(f"nodes of the cluster {keys.name!r} run: {', '.join(running)}; stop them first")
     value = await asyncio.to_thread(_noted_cluster, bucket, pairs.get(keys.cluster))
     histories = await asyncio.to_thread(log_histories, bucket)
-    for place in (one.manifest.place for one in histories):
-        if place.log_id != replica_id(value.id, place.log, place.partition):
-            raise WrongCluster(f"{bucket.url}: {place.prefix} is not of the cluster {value.id}")
+    deletions = _deletions_in(pairs, keys)
+    counts = [(one, _deletions(bucket, value, one.manifest.place)) for one in histories]
+    for one, count in counts:
+        deletions[one.manifest.place.log] = max(count, deletions.get(one.manifest.place.log, 0))
+    # Of partitions, some may have been uploaded before their log was deleted only.
+    alive = [one for one, count in counts if count == deletions[one.manifest.place.log]]
     logs: Sequence[DownloadedLog] = ()
     if not (folder / IDENTITY_NAME).exists():
         logs = await asyncio.to_thread(restore_store, bucket, folder, for_cluster=True, progress=progress)
     node = await asyncio.to_thread(identity, Files(), folder, value.id)
-    records = _restored_records(value, pairs, keys, histories, node)
+    records = _restored_records(value, pairs, keys, histories, alive, deletions, node)
     if keys.cluster not in pairs:
         await etcd.put(keys.cluster, value.encode(), revision=0)
-    for name, log in _restored_logs(histories).items():
+    for name, count in deletions.items():  # first: the node deletes what is older
+        if count:
+            await etcd.put(keys.deleted(name), encode_deletions(count))
+    for name, log in _restored_logs(alive).items():
         await etcd.put(keys.log(name), log.encode(), revision=0)
     kept = {keys.cluster, *map(keys.shard, records), *map(keys.placed, records)}
     for key in pairs:
-        if key not in kept and not key.startswith(keys.log("")):
+        if key not in kept and not key.startswith((keys.log(""), keys.deleted(""))):
             await etcd.delete(key)  # of nodes that are lost
     for number, record in records.items():
         key = keys.shard(number)
@@ -307,6 +354,18 @@ def _noted_cluster(bucket: Bucket, pair: KeyValue | None) -> ClusterValue:
         ) from None
 
 
+def _deletions_in(pairs: Mapping[str, KeyValue], keys: ClusterKeys) -> dict[str, int]:
+    return {name: decode_deletions(pair.value) for name, pair in below(pairs, keys.deleted("")).items()}
+
+
+def _deletions(bucket: Bucket, value: ClusterValue, place: LogPlace) -> int:
+    """Return how many logs of its name were deleted before the one at a place of a bucket."""
+    for count in range(_DELETIONS_MOST):
+        if place.log_id == replica_id(value.id, place.log, place.partition, count):
+            return count
+    raise WrongCluster(f"{bucket.url}: {place.prefix} is not of the cluster {value.id}")
+
+
 def _restored_logs(histories: Sequence[LogHistory]) -> Mapping[str, LogValue]:
     """Return the logs with the settings of their last upload, where they differ from the defaults."""
     default, found = LogConfig(), {}
@@ -326,9 +385,12 @@ def _restored_records(
     pairs: Mapping[str, KeyValue],
     keys: ClusterKeys,
     histories: Sequence[LogHistory],
+    alive: Sequence[LogHistory],
+    deletions: Mapping[str, int],
     node: str,
 ) -> Mapping[int, ShardRecord]:
-    """Return the record of each shard: one node is in sync, and what was not uploaded is given up."""
+    """Return the record of each shard: one node is in sync, and what was not uploaded is given up. alive: histories of
+    logs that are not deleted. deletions: of earlier ones by name."""
     old = {number: ShardRecord.decode(pair.value) for number, pair in _numbered(pairs, keys).items()}
     known = [
         *(one.manifest.version.generation for one in histories),
@@ -340,7 +402,7 @@ def _restored_records(
         *(record.generation for record in old.values()),
     ]
     generation = min(max(known) + _GENERATIONS_AHEAD, MOST_GENERATION)
-    ends = {(one.manifest.place.partition, one.manifest.place.log): one.manifest.end for one in histories}
+    ends = {(one.manifest.place.partition, one.manifest.place.log): one.manifest.end for one in alive}
     names = {*below(pairs, keys.log("")), *(name for _, name in ends)}
     return {
         number: ShardRecord(
@@ -351,7 +413,14 @@ def _restored_records(
             (node,),
             unclean=(
                 *(old[number].unclean if number in old else ()),
-                *(Unclean(generation + 1, name, ends.get((number, name), 0)) for name in sorted(names)),
+                *(
+                    Unclean(
+                        generation + 1,
+                        counted_name(name, deletions.get(name, 0)),
+                        ends.get((number, name), 0),
+                    )
+                    for name in sorted(names)
+                ),
             ),
         )
         for number in range(value.shards)

@@ -11,7 +11,7 @@ these may do. They are safe at any time: no rule below looks at a clock.
 | `record_seen`, `refused` | etcd's record of the shard was read, or etcd refused a proposal |
 | `received`, `linked` | a frame came from a member, or a new link to it is up |
 | `appended`, `durable`, `compacted` | records were written by the leader for its clients, were flushed, or replaced |
-| `damaged`, `repaired`, `begins`, `log_added` | a log's state changed otherwise |
+| `damaged`, `repaired`, `begins`, `log_added`, `log_removed` | a log's state changed otherwise |
 | `stand`, `admit`, `dismiss`, `hand_over`, `resign`, `registered` | it is time to propose a change |
 """
 
@@ -128,7 +128,7 @@ class Replica:
         match frame:
             case Follow():
                 role.follow(member, frame)
-            case Held():
+            case Held() if frame.log in self.logs:
                 role.held(member, frame)
 
     def _received_by_follower(self, role: Follower, frame: Frame) -> None:
@@ -191,11 +191,17 @@ class Replica:
         if start > self.logs[name].start:
             self.logs[name].begin(start)
 
-    def log_added(self, name: str) -> None:
-        """Begin to replicate another log of the shard, which is empty."""
-        self.logs.setdefault(name, ReplicaLog())
+    def log_added(self, name: str, log: ReplicaLog | None = None) -> None:
+        """Begin to replicate another log of the shard. log: what is here of it, if it is not empty."""
+        self.logs.setdefault(name, log or ReplicaLog())
         if isinstance(self.role, Follower):
             self.role.ask_for(name)
+
+    def log_removed(self, name: str) -> None:
+        """Replicate a log no more: the cluster has deleted it. One that is made again has another name here, so that
+        what was said of this one counts for nothing there."""
+        if self.logs.pop(name, None) is not None and self.role is not None:
+            self.role.log_removed(name)
 
     # Proposals. Each is for the revision last seen, so at most one of them takes place.
 

@@ -41,14 +41,17 @@ class Unclean:
 
     generation: int
     log: str
+    """Name, with `@` and a number if logs that had it were deleted before: it is about no later one."""
     offset: int
     resumes: int = 0
     """Where new records begin: no predecessor has shown one there or later. 0 where nothing is known of that: new
     ones have the offsets of those that are given up."""
 
-    def is_of(self, folder: str) -> bool:
-        """Return whether it is about the log of a folder: the name of the log and the number of the shard."""
-        return folder.rpartition("-")[0] == self.log
+    def is_of(self, known: str) -> bool:
+        """Return whether it is about a log, by its name between replicas: the name of the log and the number of the
+        shard, and after `@` how many logs of this name were deleted, if any."""
+        folder, mark, deletions = known.partition("@")
+        return folder.rpartition("-")[0] + mark + deletions == self.log
 
     @property
     def fields(self) -> tuple[int, str, int] | tuple[int, str, int, int]:

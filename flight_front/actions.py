@@ -123,11 +123,24 @@ def _configure(target: Target, call: Call, values: Values) -> Mapping[str, Any]:
 
 
 def _delete_log(target: Target, call: Call, values: Values) -> Mapping[str, Any]:
-    log = _log(target, call, values, Right.ADMIN)
-    if target.node is not None:
-        raise CallRefused(Code.UNIMPLEMENTED, "delete-log is not served for the logs of a cluster yet")
-    target.store.delete_log(log.name, log.partition)
-    return {"deleted": log.name, "partition": log.partition}
+    if target.node is None:
+        log = _log(target, call, values, Right.ADMIN)
+        target.store.delete_log(log.name, log.partition)
+        return {"deleted": log.name, "partition": log.partition}
+    name, _ = _name(values)
+    call.check(Right.ADMIN, name)
+    if "partition" in values:
+        raise InvalidRequest("invalid partition: a log of a cluster is deleted with all its partitions")
+    logs = [log for log in existing_logs(target.store, target.node) if log.name == name]
+    target.node.delete_log(name)
+    end_s = time.monotonic() + _MADE_S
+    while any(
+        log in logs for log in existing_logs(target.store, target.node)
+    ):  # the node learns it from etcd
+        if time.monotonic() > end_s:
+            raise CallRefused(Code.UNAVAILABLE, f"log {name}: it is deleted, and this node still has it")
+        time.sleep(_LOOK_S)
+    return {"deleted": name}
 
 
 def _offset_at(target: Target, call: Call, values: Values) -> Mapping[str, Any]:
@@ -209,7 +222,11 @@ ACTIONS: Mapping[str, Action] = {
     "configure": Action(
         _configure, '{"log": name, "settings": {"retention_ms": 1}}: change settings of a log'
     ),
-    "delete-log": Action(_delete_log, '{"log": name}: delete a log and its readers; not reversible'),
+    "delete-log": Action(
+        _delete_log,
+        '{"log": name, "partition": 0}: delete a log and its readers, on a cluster all of its partitions; not '
+        "reversible",
+    ),
     "offset-at": Action(
         _offset_at, '{"log": name, "time_us": microseconds}: the first offset at or after a time'
     ),

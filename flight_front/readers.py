@@ -22,6 +22,9 @@ from timestone.store import Store
 
 SPACE = "flight.readers"
 """Namespace of the documents of a shard; keys and values are those of a store's catalogue."""
+LOGS_SPACE = "flight.logs"
+"""Namespace of the documents; a key is `<namespace>/<log>-<partition>`, a value the id of the log that is meant there,
+if earlier ones of its name were deleted."""
 
 
 def shard_documents(node: ClusterNode, log: Log) -> SharedDocuments:
@@ -31,6 +34,19 @@ def shard_documents(node: ClusterNode, log: Log) -> SharedDocuments:
         return node.documents(log.partition)
     except UnknownLog:
         raise NotLeader(f"this node does not serve shard {log.partition} yet") from None
+
+
+def forget_deleted(node: ClusterNode, log: Log, documents: SharedDocuments, space: str) -> None:
+    """Forget what a namespace, whose keys begin with the folder of a log and a slash, has of a log that was deleted: on
+    a store that goes with the log, on a cluster it goes before the first use for the next log of the same name. The
+    caller holds what it changes the namespace under. Raises NotLeader, OSError."""
+    key, mine = f"{space}/{log.folder.name}", b"%016x" % log.id
+    known = documents.get(LOGS_SPACE, key)
+    if known == mine or (known is None and node.is_first(log)):
+        return
+    mentioned = [one for one in documents.items(space) if one.startswith(f"{log.folder.name}/")]
+    documents.put_many(space, dict.fromkeys(mentioned))
+    documents.put_many(LOGS_SPACE, {key: mine})
 
 
 class Readers:
@@ -51,6 +67,7 @@ class Readers:
             shard = self._shards.get(log.partition)
             if shard is None or shard.documents is not documents:
                 shard = self._shards[log.partition] = _ShardReaders(self._store, documents)
+            forget_deleted(self._node, log, documents, SPACE)
             return shard.of(log)
 
 
@@ -68,6 +85,7 @@ class HeldReader:
 
     def commit(self, offset: int, metadata: str) -> None:
         """Store where a reader of this name continues. Blocks. Raises as `Store.commit_readers`, and NotLeader."""
+        self.check()  # else it could be in a log that was made again under the name
         self._named.commit(self._name, offset, None, metadata)
 
     def check(self) -> None:

@@ -288,11 +288,13 @@ class MqttFront(Administration):
         broker.judge_anew()
 
     def _open_logs(self) -> Router:
-        """Open each log that topics are routed to, creating missing ones. Touches the disk."""
+        """Open each log that topics are routed to, creating missing ones but on a node of a cluster, where one may have
+        been deleted since. Touches the disk."""
         settings = self._settings
         names, partitions = settings.logs, self._partitions
         shards = range(1 if partitions is None else partitions.count)
-        logs = [self._store.log(name, shard) for name in names for shard in shards]
+        is_node = bool(self._doors)
+        logs = [self._store.log(name, shard, create=not is_node) for name in names for shard in shards]
         for log in logs:
             _check_room(settings, log.name, log.config)
             if log not in self._checked:
@@ -301,11 +303,7 @@ class MqttFront(Administration):
         routes = [(route.filter, names.index(route.log)) for route in settings.routes]
         views = {} if partitions is None or self._views is None else self._views.open(partitions, logs)
         # In a cluster, a session would meet the records of another node.
-        own = (
-            []
-            if self._doors
-            else [one for one in self._store.log_names(server=True) if is_server_log(one[0])]
-        )
+        own = [] if is_node else [one for one in self._store.log_names(server=True) if is_server_log(one[0])]
         return Router(
             logs,
             routes,

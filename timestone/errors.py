@@ -21,14 +21,15 @@ class InvalidName(TimestoneError, ValueError):
 class UnknownLog(TimestoneError, KeyError):
     """The store has no such log. Create it or use another."""
 
-    def __init__(self, name: str, known: tuple[str, ...] = ()) -> None:
+    def __init__(self, name: str, known: tuple[str, ...] = (), where: str = "this store") -> None:
         super().__init__(name)
         self.name = name
         self.known = known
+        self.where = where
 
     def __str__(self) -> str:
         known = f"; it has {', '.join(self.known)}" if self.known else "; it has no logs"
-        return f"no log named {self.name!r} in this store{known}"
+        return f"no log named {self.name!r} in {self.where}{known}"
 
 
 class OffsetOutOfRange(TimestoneError, IndexError):

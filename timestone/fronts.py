@@ -204,6 +204,12 @@ class ClusterNode(Protocol):
     def configure_log(self, name: str, settings: Mapping[str, Any]) -> Mapping[str, Any]:
         """Change settings of a log, and return all that are set. Raises ValueError, TypeError, TimestoneError."""
 
+    def delete_log(self, name: str) -> None:
+        """Delete a log in all shards. Raises ValueError, TimestoneError."""
+
+    def is_first(self, log: Log) -> bool:
+        """Return whether no log of the same name was deleted before this one, of which documents may be left."""
+
 
 @runtime_checkable
 class OnEachNode(Protocol):

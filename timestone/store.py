@@ -184,6 +184,13 @@ class Store:
             self.deleted_files.forget(log.folder)  # what waits in it is removed with all of it
             self._try_to_remove_deleted_logs()
 
+    def free_names(self) -> None:
+        """Rename the folders of deleted logs that still have their names, so that others can be made. Raises OSError,
+        StoreClosed."""
+        with self._logs_lock:
+            self._check_open()
+            self._remove_deleted_logs()
+
     def log_names(self, *, server: bool = False) -> list[tuple[str, int]]:
         """Return name and partition of each log, sorted; with `server`, also of those that a server writes about itself
         (`timestone.…`). Raises StoreClosed."""

@@ -3,7 +3,6 @@
 Needs the store for itself: an owner writes to the log.
 """
 
-import sys
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,8 +14,8 @@ import timestone
 from timestone.format.names import log_folder
 from timestone.view import LogView, view_store
 
-from ..errors import CommandError, UsageError
 from ..group import Command
+from ..input.confirmation import ask_to_delete
 from ..input.log_names import open_log
 from ..input.parameters import COUNT, DIRECTORY
 from ..output.json_object import print_json
@@ -83,7 +82,7 @@ def command(directory: Path, log: str, partition: int, yes: bool, as_json: bool)
     with closing(view_store(directory)) as view:
         contents = _Contents.of(open_log(view, log, partition))
     if not yes:
-        _ask(folder, str(contents))
+        ask_to_delete(folder, str(contents))
     with (
         ProgressLine() as progress,
         timestone.open(directory, create=False, progress=progress.segments) as store,
@@ -93,17 +92,3 @@ def command(directory: Path, log: str, partition: int, yes: bool, as_json: bool)
         print_json({"path": str(directory), **asdict(contents)})
     else:
         print_text(f"{folder} is deleted: {contents}")
-
-
-def _ask(folder: str, what: str) -> None:
-    if not sys.stdin.isatty():
-        raise UsageError(
-            f"cannot ask whether to delete {folder} ({what}): standard input is not a terminal; add --yes"
-        )
-    # On standard error: the question is not a result, and a program may read that.
-    print(f"{folder}: {what}", f"type {folder} to delete it: ", sep="\n", end="", file=sys.stderr, flush=True)
-    answer = sys.stdin.readline()
-    if not answer:  # Ctrl-D
-        print(file=sys.stderr)
-    if answer.strip() != folder:
-        raise CommandError("nothing was deleted")

@@ -13,6 +13,7 @@ import click
 
 from ..errors import EXIT_SYSTEM, CommandError
 from ..group import Group
+from ..input.confirmation import ask_to_delete
 from ..input.parameters import duration_ms
 from ..output.json_object import print_json
 from ..output.tables import print_tables, simple_table
@@ -80,6 +81,18 @@ Examples:
 Without a setting, the command prints those that are set. The leader of a shard
 deletes what retention does not keep, then the other replicas do. It cannot be
 restored. A replica that was away for longer begins again where its leader does.
+"""
+_DELETE = """\
+Examples:
+  timestone cluster delete-log etcd://127.0.0.1:2379/plant telemetry
+  timestone cluster delete-log etcd://127.0.0.1:2379/plant telemetry --yes
+
+Says what is in the log, asks, and deletes it in all shards, with its settings
+and the positions of named readers; this cannot be undone. Nodes delete their
+files within moments, and those that do not run when they start. A log created
+under the same name later begins at offset 0. One that MQTT publishes go to is
+made again at once, empty and with default settings. What is in a bucket stays
+there.
 """
 _STATUS = """\
 Examples:
@@ -180,6 +193,31 @@ def configure_log(url: str, log: str, settings: Sequence[str], **access: Any) ->
     value = with_etcd(url, access, lambda etcd, keys: operations.configure_log(etcd, keys, log, given))
     words = [f"{name}={str(one).lower()}" for name, one in sorted(value.settings.items())]
     print_text(f"log {log}: {' '.join(words) or 'nothing is set'}")
+
+
+@command.command("delete-log", epilog=_DELETE, exit_failed=EXIT_SYSTEM)
+@connection
+@click.argument("log", metavar="LOG", help="Name of the log.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def delete_log(url: str, log: str, yes: bool, as_json: bool, **access: Any) -> None:
+    """Delete a log with all its records, in all shards."""
+    operations, recovery = cluster_module("operations"), cluster_module("recovery")
+    context = tls_context(access)
+    found = with_etcd(url, access, lambda etcd, keys: recovery.log_contents(etcd, keys, log, context=context))
+    count = sum(end - start for start, end in found.shards.values())
+    shown = f"{format_count(count, 'offset')} in {format_count(len(found.shards), 'shard')}"
+    if not yes:
+        ask_to_delete(log, shown)
+    with_etcd(url, access, lambda etcd, keys: operations.delete_log(etcd, keys, log, found.created))
+    if as_json:
+        shards = [
+            {"shard": shard, "start_offset": start, "end_offset": end}
+            for shard, (start, end) in found.shards.items()
+        ]
+        print_json({"log": log, "shards": shards})
+    else:
+        print_text(f"log {log} is deleted: {shown}")
 
 
 @command.command(epilog=_CONFIGURE_CLUSTER, exit_failed=EXIT_SYSTEM)

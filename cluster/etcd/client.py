@@ -87,10 +87,12 @@ class Coordinator(Protocol):
         absent: tuple[str, int] | None = None,
         lease: int = 0,
         also: str | None = None,
+        instead: tuple[str, int] | None = None,
     ) -> Outcome:
         """Put a value in one transaction if the key has this revision (0: does not exist; None: any), if one other key
         was created at a revision (0: does not exist), and if another was not. also: a further key, put without a value.
-        Raises EtcdUnavailable: the outcome is unknown."""
+        instead: a further key, which has to have this revision, and is removed. Raises EtcdUnavailable: the outcome is
+        unknown."""
 
     async def delete(self, key: str) -> None:
         """Remove a key, if it is there. Raises EtcdUnavailable: the outcome is unknown."""
@@ -149,6 +151,7 @@ class EtcdClient:
         absent: tuple[str, int] | None = None,
         lease: int = 0,
         also: str | None = None,
+        instead: tuple[str, int] | None = None,
     ) -> Outcome:
         """See `Coordinator`."""
         compare: list[dict[str, Any]] = []
@@ -161,7 +164,11 @@ class EtcdClient:
         wanted = [{"key": key.encode(), "value": value, "lease": str(lease)}]
         if also is not None:
             wanted.append({"key": also.encode(), "value": ""})
-        success = [*({"request_put": one} for one in wanted), get]
+        success: list[dict[str, Any]] = [{"request_put": one} for one in wanted]
+        if instead is not None:
+            compare.append(_comparison(instead[0], "MOD", "mod_revision", instead[1], "EQUAL"))
+            success.append({"request_delete_range": {"key": instead[0].encode()}})
+        success.append(get)
         body = {"compare": compare, "success": success, "failure": [get]}
         answer = await self._call("kv/txn", body, answers.Transaction)
         found = [_pair(one) for one in answer.responses[-1].response_range.kvs]

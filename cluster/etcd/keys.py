@@ -1,6 +1,7 @@
 """Keys of a cluster in etcd and their values, encoded and checked. `shards/<k>` is in `shard_record`."""
 
 import functools
+import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -8,7 +9,7 @@ from typing import Any, TypeVar
 
 from timestone.address import parse_address
 from timestone.config import Ack, LogConfig, with_settings
-from timestone.format.names import validate_log
+from timestone.format.names import log_folder, validate_log
 from timestone_cluster.affinity import Arrivals
 from timestone_cluster.division import check_template
 from timestone_cluster.errors import UndecodableValue
@@ -83,6 +84,11 @@ class ClusterKeys:
         """Return the key of a log."""
         return f"{self.prefix}logs/{name}"
 
+    def deleted(self, name: str) -> str:
+        """Return the key that is there for good once a log of this name was deleted. That `log` is missing proves
+        nothing: etcd may have been restored from the past."""
+        return f"{self.prefix}deleted/{name}"
+
 
 CLUSTER_SETTINGS = ("balance", "replace_after_ms", "leader_pause_ms", "affinity_ms")
 """Settings of a cluster that may change: fields of `ClusterValue`."""
@@ -152,12 +158,12 @@ def check_ack(value: str) -> Ack:
 
 
 OBSERVERS_LEVEL = BEATS_LEVEL = 3
-WRITTEN_LEVEL = 4
+WRITTEN_LEVEL = DELETIONS_LEVEL = 4
 LEVELS = 1, 4
 """Lowest and highest level of the protocol that this version speaks. 2: records of shards have `left`, and nodes delete
 replicas that they shall not have any more. 3: leaders send records to observers; and one frame is the heartbeat of all
 shards that two nodes share, where both offer it, at any level of the cluster. 4: clusters may be at ack level
-`written`, and records of shards say where offsets continue behind those that were given up."""
+`written`, records of shards say where offsets continue behind those that were given up, and logs are deleted."""
 MOST_WEIGHT = 1000
 
 
@@ -232,6 +238,8 @@ class LogValue:
 
     settings: Mapping[str, int | str] = field(default_factory=dict)
     """Of all its replicas, where they differ from the defaults."""
+    deletions: int = 0
+    """How many logs of its name were deleted before: not in the value, but in a key of its own."""
 
     @property
     def config(self) -> LogConfig:
@@ -244,7 +252,7 @@ class LogValue:
         for name in settings:
             if name not in LOG_SETTINGS:
                 raise ValueError(f"invalid setting {name!r}: expected one of {', '.join(LOG_SETTINGS)}")
-        found = LogValue({**self.settings, **settings})
+        found = replace(self, settings={**self.settings, **settings})
         _ = found.config
         return found
 
@@ -261,6 +269,45 @@ class LogValue:
             return cls().changed({name: one for name, one in fields.items() if name != "version"})
 
         return _decoded(value, made)
+
+
+# Logs that were deleted.
+
+SERVER_LOGS = frozenset(("mqtt-state", "fronts-state", "flight-parts"))
+"""Logs that the nodes write for themselves: what sessions, readers and producers were promised."""
+
+
+def encode_deletions(count: int) -> bytes:
+    """Return the value of `deleted/<name>`: how many logs of the name were deleted so far."""
+    return json.dumps({"version": 1, "count": count}, sort_keys=True).encode()
+
+
+def decode_deletions(value: bytes) -> int:
+    """Return how many logs of a name were deleted. Raises UndecodableValue."""
+    return _decoded(value, lambda fields: _whole(fields["count"]))
+
+
+@functools.lru_cache(4096)
+def replica_id(cluster: str, name: str, partition: int, deletions: int = 0) -> int:
+    """Return the id of a log of a cluster. deletions: of earlier logs of the name."""
+    text = f"{cluster}/{replica_name(name, partition, deletions)}".encode()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
+
+
+def replica_name(name: str, partition: int, deletions: int = 0) -> str:
+    """Return the name of a log between the replicas of its shard: what one says of a log that was deleted counts for
+    nothing in a later one of the same name."""
+    return counted_name(log_folder(name, partition), deletions)
+
+
+def counted_name(name: str, deletions: int) -> str:
+    """Return a name with the number of the log that has it, if others that had it were deleted."""
+    return f"{name}@{deletions}" if deletions else name
+
+
+def folder_of(known: str) -> str:
+    """Return the folder of a log by its name between replicas."""
+    return known.partition("@")[0]
 
 
 def encode_pin(nodes: tuple[str, ...]) -> bytes:

@@ -7,14 +7,15 @@ from typing import Any, Protocol, TypeVar
 
 from timestone.errors import UnknownLog
 from timestone.fronts import Front, OnEachNode, Reloadable
+from timestone.log import Log
 from timestone.replication.replicated_log import ReplicatedLog
 from timestone.store import Store
 from timestone_cluster.errors import UndecodableShardRecord, UndecodableValue
 from timestone_cluster.etcd.client import Coordinator
-from timestone_cluster.etcd.keys import ClusterKeys, ClusterValue, LogValue, NodeValue
+from timestone_cluster.etcd.keys import ClusterKeys, ClusterValue, LogValue, NodeValue, replica_id
 from timestone_cluster.etcd.registry import Registry
 from timestone_cluster.fronts.state_log import STATE_LOG, STATE_SETTINGS, StateLog
-from timestone_cluster.operations import configure_log, make_log
+from timestone_cluster.operations import configure_log, delete_log, make_log
 from timestone_cluster.shard_record import ShardRecord, node_of
 
 DOCUMENTS_LOG = "fronts-state"
@@ -37,7 +38,7 @@ class NodeFronts:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._registry: Registry | None = None
-        self._shard_count = 0
+        self._shard_count, self._cluster_id = 0, ""
 
     async def make_logs(self, etcd: Coordinator, keys: ClusterKeys) -> None:
         """Make the logs that the fronts need and that are missing. Raises ClusterError."""
@@ -50,7 +51,7 @@ class NodeFronts:
     async def start(self, registry: Registry, cluster: ClusterValue) -> Mapping[str, str]:
         """Let clients in, and return the addresses by the name of the front. Raises OSError, ValueError."""
         self._loop, self._registry = asyncio.get_running_loop(), registry
-        self._shard_count = cluster.shards
+        self._shard_count, self._cluster_id = cluster.shards, cluster.id
         addresses = {}
         for front in self._fronts:
             front.join(self)
@@ -105,6 +106,17 @@ class NodeFronts:
         if name not in self._asked(self._log_names()):
             raise UnknownLog(name, ())
         return self._asked(configure_log(self._registry.etcd, self._registry.keys, name, settings)).settings
+
+    def delete_log(self, name: str) -> None:
+        """See `ClusterNode`."""
+        assert self._registry is not None
+        if name in self.own_logs or name not in self._asked(self._log_names()):
+            raise UnknownLog(name, ())
+        self._asked(delete_log(self._registry.etcd, self._registry.keys, name))
+
+    def is_first(self, log: Log) -> bool:
+        """See `ClusterNode`."""
+        return log.id == replica_id(self._cluster_id, log.name, log.partition)
 
     def _asked(self, question: Coroutine[Any, Any, T]) -> T:
         assert self._loop is not None

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from timestone.address import parse_address, send
-from timestone.errors import NotLeader
+from timestone.errors import NotLeader, UnknownLog
 from timestone_cluster.errors import (
     AppendUnknown,
     ClusterError,
@@ -16,7 +16,7 @@ from timestone_cluster.errors import (
 )
 from timestone_cluster.etcd.client import Coordinator
 from timestone_cluster.etcd.keys import ClusterKeys, NodeValue
-from timestone_cluster.etcd.registry import cluster_of
+from timestone_cluster.etcd.registry import below, cluster_of
 from timestone_cluster.node.links import give_up_early
 from timestone_cluster.node.wire import Append, Appended, Hello, encoded, read_message
 from timestone_cluster.shard_record import ShardRecord, node_of
@@ -44,9 +44,9 @@ class ClusterClient:
         """Append records to a log of a shard, all or none, and return the offset of the first. They are then on the
         disks of all in-sync replicas.
 
-        Raises NotLeader, EtcdUnavailable or OSError if nothing was appended; AppendUnknown if the records may be in the
-        log or not."""
-        connection = await self._connection(shard)
+        Raises NotLeader, EtcdUnavailable or OSError if nothing was appended, UnknownLog if the cluster does not have
+        the log; AppendUnknown if the records may be in the log or not."""
+        connection = await self._connection(shard, log)
         number = next(self._numbers)
         try:
             return await connection.append(shard, Append(number, log, list(topics), list(payloads)))
@@ -65,7 +65,7 @@ class ClusterClient:
         shard: int = 0,
         timeout_s: float = 30.0,
     ) -> int:
-        """Append as `append`, and again until it is acknowledged: at least once. Raises TimeoutError."""
+        """Append as `append`, and again until it is acknowledged: at least once. Raises TimeoutError, UnknownLog."""
         async with asyncio.timeout(timeout_s):
             while True:
                 try:
@@ -79,16 +79,19 @@ class ClusterClient:
             connection.close()
         self._connections.clear()
 
-    async def _connection(self, shard: int) -> "_Connection":
+    async def _connection(self, shard: int, log: str) -> "_Connection":
         async with self._lock:
             found = self._connections.get(shard)
             if found is None or found.is_closed:
-                found = self._connections[shard] = await self._connected(shard)
+                found = self._connections[shard] = await self._connected(shard, log)
             return found
 
-    async def _connected(self, shard: int) -> "_Connection":
+    async def _connected(self, shard: int, log: str) -> "_Connection":
         pairs = (await self._etcd.read(self._keys.prefix)).pairs
         cluster = cluster_of(pairs, self._keys)
+        if self._keys.log(log) not in pairs:
+            known = tuple(sorted(below(pairs, self._keys.log(""))))
+            raise UnknownLog(log, known, f"cluster {self._keys.name!r}")
         found = pairs.get(self._keys.shard(shard))
         record = ShardRecord.decode(found.value) if found is not None else None
         leader = record.leader if record is not None else None

@@ -6,10 +6,12 @@ The sockets belong to the node and stay open."""
 import asyncio
 import random
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from timestone.fronts import Arrived, Correspondent, Reloadable, Replicated
 from timestone_cluster.affinity import Arrivals
+from timestone_cluster.errors import EtcdUnavailable
 from timestone_cluster.etcd.client import Coordinator
 from timestone_cluster.etcd.keys import ClusterKeys, ClusterValue, LogValue
 from timestone_cluster.fronts.state_log import STATE_LOG, STATE_SETTINGS, LocalDocuments
@@ -51,6 +53,11 @@ class FrontHost:
         for name in self._front.log_names:
             await make_log(etcd, keys, name)
         await etcd.put(keys.log(STATE_LOG), LogValue().changed(STATE_SETTINGS).encode(), revision=0)
+
+    async def make_again(self, etcd: Coordinator, keys: ClusterKeys, cluster: ClusterValue) -> None:
+        """Make the logs that were deleted while this node runs, if etcd answers; tried again when it is read next."""
+        with suppress(EtcdUnavailable):
+            await self.make_logs(etcd, keys, cluster)
 
     def open(self, around: Around) -> None:
         """Open the doors, and pass clients on. Raises OSError, ValueError."""
@@ -141,6 +148,13 @@ class FrontHost:
         """Serve no more, at once: another node may lead. On return nothing can be stored or acknowledged."""
         if shard in self._homes and self._homes[shard].lost():
             self._left()
+
+    def deleted(self, log: str) -> None:
+        """End what was served from a log that the cluster has deleted; it is served again once the log was made."""
+        if log in self.log_names:
+            for home in self._homes.values():
+                if home.lost(f"log {log} was deleted"):
+                    self._left()
 
     def _left(self) -> None:
         if self._around is not None:

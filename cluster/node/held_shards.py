@@ -4,17 +4,17 @@ A replica and what an observer has are the same files. Which of the two they are
 observer promises nothing and nothing waits for it: what it may have missed goes before it becomes a replica."""
 
 import asyncio
-import hashlib
 import json
 import logging
 import secrets
 from collections.abc import Collection, Coroutine, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from timestone.disk.files import Files
-from timestone.errors import InvalidName, UnknownLog
+from timestone.errors import InvalidName, TimestoneError, UnknownLog
 from timestone.format.folder_listing import is_begun
 from timestone.format.identity import LogIdentity
 from timestone.format.names import DOUBT_NAME, TOPICS_NAME, log_folder
@@ -24,7 +24,15 @@ from timestone.replication.replicated_log import ReplicatedLog
 from timestone.store import Store
 from timestone_cluster.errors import UndecodableShardRecord, UndecodableValue, WrongCluster
 from timestone_cluster.etcd.client import KeyValue
-from timestone_cluster.etcd.keys import LOG_SETTINGS, ClusterValue, LogValue, check_log_name
+from timestone_cluster.etcd.keys import (
+    LOG_SETTINGS,
+    ClusterValue,
+    LogValue,
+    check_log_name,
+    decode_deletions,
+    replica_id,
+    replica_name,
+)
 from timestone_cluster.etcd.registry import Registry
 from timestone_cluster.node.shard import Shard
 from timestone_cluster.node.shipping import Surroundings, now_s
@@ -60,6 +68,8 @@ class HeldShards:
         self._has_front = has_front
         self._closing: set[int] = set()
         """Shards whose logs are being closed."""
+        self._deleting: set[str] = set()
+        """Folders of logs that are being deleted."""
         self._whole_s: dict[int, float] = {}
         """Since when other nodes have all of a shard that this one has left."""
         self._note_recovered()
@@ -99,11 +109,44 @@ class HeldShards:
             return self._close(number, self.shards.pop(number))
         return None
 
+    def delete(self, deleted: Mapping[str, KeyValue]) -> Coroutine[Any, Any, None] | None:
+        """Replicate no more what the cluster has deleted, whether its shard is held, observed or was left. Return what
+        deletes the files, if there are any. deleted: the keys of deletions. Raises StoreClosed."""
+        deletions = deletions_of(deleted)
+        found = [one for one in self._store.log_names() if self._is_deleted(*one, deletions.get(one[0], 0))]
+        for name, number in found:
+            self._deleting.add(log_folder(name, number))
+            if number in self.shards:
+                self.shards[number].remove_log(log_folder(name, number))
+        for name in {name for name, _ in found}:
+            self._around.deleted(name)
+        return self._delete_files(found) if found else None
+
+    def _is_deleted(self, name: str, number: int, count: int) -> bool:
+        """Return whether a log is one of so many that were deleted, and is not being deleted yet. That etcd does not
+        have it proves nothing."""
+        if not count or log_folder(name, number) in self._deleting:
+            return False
+        with suppress(UnknownLog):  # a replica that was moved away is deleted at the same time
+            log_id = self._store.log(name, number, create=False).id
+            return log_id in [replica_id(self._cluster.id, name, number, one) for one in range(count)]
+        return False
+
+    async def _delete_files(self, logs: Sequence[tuple[str, int]]) -> None:
+        for name, number in logs:
+            try:
+                await asyncio.to_thread(self._delete, number, [name])
+                _LOGGER.info("%s-%d: deleted, as the cluster has", name, number)
+            except (TimestoneError, OSError) as error:  # tried again when etcd is read next
+                _LOGGER.warning("%s-%d is not deleted yet: %s", name, number, error)
+            self._deleting.discard(log_folder(name, number))
+        self._around.refresh()
+
     async def give_up(self, registry: Registry) -> None:
         """Leave the shards of which this node has a replica that is beyond repair, where others have all of it: its
         files are deleted then, and it copies the shard again. Raises EtcdUnavailable."""
         for number in [one for one, shard in self.shards.items() if shard.is_beyond_repair]:
-            record, pair = self._record(registry, number), registry.below("shards").get(str(number))
+            record, pair = record_of(registry, number), registry.below("shards").get(str(number))
             if record is None or pair is None or record.leader is None:
                 continue
             leader = node_of(record.leader)
@@ -126,7 +169,7 @@ class HeldShards:
         deletes: false while there may be nodes of a version that forgets who has left.
 
         Raises EtcdUnavailable, TimestoneError, OSError."""
-        records = {number: self._record(registry, number) for number in range(self._cluster.shards)}
+        records = {number: record_of(registry, number) for number in range(self._cluster.shards)}
         left = {
             number: record
             for number, record in records.items()
@@ -146,7 +189,7 @@ class HeldShards:
             names = [name for name, partition in held if partition == number]
             if names and now_s() - whole_s >= WHOLE_S:
                 await registry.refresh()
-                record = self._record(registry, number)
+                record = record_of(registry, number)
                 if record is None or self._node in record.nodes or not self._is_whole(record, registry.runs):
                     continue
                 if number in self.shards:  # observes again
@@ -212,13 +255,8 @@ class HeldShards:
 
     def _delete(self, number: int, names: Sequence[str]) -> None:
         for name in names:
-            self._store.delete_log(name, number)
-
-    def _record(self, registry: Registry, number: int) -> ShardRecord | None:
-        pair = registry.below("shards").get(str(number))
-        with suppress(UndecodableShardRecord):
-            return ShardRecord.decode(pair.value) if pair is not None else None
-        return None
+            with suppress(UnknownLog):  # it was deleted in the cluster as well
+                self._store.delete_log(name, number)
 
     def _is_whole(self, record: ShardRecord, runs: Mapping[str, int]) -> bool:
         """Return whether a shard is led, and has all its replicas in sync; or its minimum, in a later generation, in
@@ -248,29 +286,32 @@ class HeldShards:
                     log.repair.note(scan.base_offset, scan.reason)
 
     def _hold(self, number: int, values: Mapping[str, LogValue], run: int) -> None:
-        logs = {log_folder(name, number): name for name in values}
+        logs = {
+            replica_name(name, number, value.deletions): name
+            for name, value in values.items()
+            if log_folder(name, number) not in self._deleting
+        }
         if number not in self.shards:
-            opened = {folder: self._log(name, number, values[name]) for folder, name in logs.items()}
+            opened = {known: self._log(name, number, values[name]) for known, name in logs.items()}
             self.shards[number] = Shard(
                 number, self._member, run, self._cluster.min_isr, opened, self.damaged(), self._around
             )
             return
-        for folder, name in logs.items():
-            log = self._log(name, number, values[name])
-            if self.shards[number].log(folder) is None:
-                self.shards[number].add_log(folder, log)
+        for known, name in logs.items():
+            self.shards[number].add_log(known, self._log(name, number, values[name]))
 
     def _log(self, name: str, number: int, value: LogValue) -> ReplicatedLog:
         """Return a replica with the settings that etcd has for its log."""
-        log_id = replica_id(self._cluster.id, name, number)
+        log_id = replica_id(self._cluster.id, name, number, value.deletions)
         try:
             log = self._store.log(name, number, create=False)
         except UnknownLog:
             make_replica_folder(self._store, name, number, log_id)
             log = self._store.log(name, number, config=value.config)
-        if log.id != log_id and self._has_front:
+        if log.id != log_id and (self._has_front or value.deletions):
             raise WrongCluster(
-                f"log {name} of this node was made before clusters had MQTT: start with an empty folder"
+                f"log {name} of this node is not the one of the cluster: it was made before clusters had MQTT, or etcd "
+                "was restored from the past; start with an empty folder"
             )
         assert isinstance(log, ReplicatedLog)
         log.level = self._cluster.ack
@@ -296,25 +337,41 @@ class HeldShards:
         )
 
 
-def log_values(pairs: Mapping[str, KeyValue]) -> dict[str, LogValue]:
-    """Return the logs of a cluster by name, without those that are not valid."""
-    found = {}
+def record_of(registry: Registry, number: int) -> ShardRecord | None:
+    """Return the record of a shard as etcd has it; None without one, or for one that is not valid."""
+    pair = registry.pairs.get(registry.keys.shard(number))
+    with suppress(UndecodableShardRecord):
+        return ShardRecord.decode(pair.value) if pair is not None else None
+    return None
+
+
+def log_values(pairs: Mapping[str, KeyValue], deleted: Mapping[str, KeyValue]) -> dict[str, LogValue]:
+    """Return the logs of a cluster by name, without those that are not valid. deleted: the keys of deletions."""
+    found, deletions = {}, deletions_of(deleted)
     for name, pair in pairs.items():
         try:
-            found[check_log_name(name)] = LogValue.decode(pair.value)
+            value = LogValue.decode(pair.value)
+            if name not in deleted or name in deletions:
+                found[check_log_name(name)] = replace(value, deletions=deletions.get(name, 0))
         except (InvalidName, UndecodableValue) as error:
             _LOGGER.error("a log in etcd is left out: %s", error)
     return found
 
 
-def replica_id(cluster: str, name: str, partition: int) -> int:
-    """Return the id of a log of a cluster."""
-    text = f"{cluster}/{log_folder(name, partition)}".encode()
-    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
+def deletions_of(pairs: Mapping[str, KeyValue]) -> dict[str, int]:
+    """Return how many logs of a name were deleted, without what is not valid."""
+    found = {}
+    for name, pair in pairs.items():
+        try:
+            found[name] = decode_deletions(pair.value)
+        except UndecodableValue as error:
+            _LOGGER.error("log %s is left out: %s", name, error)
+    return found
 
 
 def make_replica_folder(store: Store, name: str, partition: int, log_id: int) -> None:
     """Make the folder of a log with this id, unless the log exists; `Store.log` opens it. Raises OSError."""
+    store.free_names()
     folder = store.path / log_folder(name, partition)
     if folder.name not in store.files.names(store.path):
         store.files.make_directory(folder)

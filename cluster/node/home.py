@@ -127,9 +127,9 @@ class Home:
             with suppress(TimestoneError, OSError):
                 await asyncio.to_thread(state.note_time, _NOTE_TIME_S * 1_000_000)
 
-    def lost(self) -> bool:
+    def lost(self, why: str = "this node leads no more") -> bool:
         """Serve no more, at once: another node may lead. On return nothing can be stored or acknowledged. Return
-        whether it was led."""
+        whether it was led. why: for people."""
         if self._state is None:
             return False
         self._state.close()
@@ -137,7 +137,7 @@ class Home:
         self._ended()
         self._front.lose(self.number)
         if was_serving:
-            _LOGGER.warning(self.label.format("no ", " any more: this node leads no more"))
+            _LOGGER.warning(self.label.format("no ", f" any more: {why}"))
         return True
 
     def _ended(self) -> None:

@@ -18,7 +18,6 @@ from timestone_cluster.deadlines import TICK_S
 from timestone_cluster.division import Division
 from timestone_cluster.errors import (
     EtcdUnavailable,
-    UndecodableShardRecord,
     UndecodableValue,
     WrongCluster,
 )
@@ -37,7 +36,7 @@ from timestone_cluster.fronts.node_fronts import NodeFronts
 from timestone_cluster.fronts.state_log import STATE_LOG
 from timestone_cluster.leader import Leader
 from timestone_cluster.node.front_host import FrontHost
-from timestone_cluster.node.held_shards import HeldShards, boot_of, identity, log_values
+from timestone_cluster.node.held_shards import HeldShards, boot_of, identity, log_values, record_of
 from timestone_cluster.node.home import Around
 from timestone_cluster.node.links import Item, Link, Listener, Tls
 from timestone_cluster.node.placement import Placement, wanted_leaders
@@ -45,7 +44,7 @@ from timestone_cluster.node.relay import Place
 from timestone_cluster.node.requests import Requests
 from timestone_cluster.node.shard import Shard
 from timestone_cluster.node.wire import Beats, Hello, Message, encoded
-from timestone_cluster.shard_record import ShardRecord, member_of, node_of
+from timestone_cluster.shard_record import member_of, node_of
 
 _LOGGER = logging.getLogger("timestone.cluster")
 _ETCD_S = 30.0
@@ -141,6 +140,8 @@ class Node:
             self._value = replace(self._value, boot=boot_of(self._store.path, self._store.boot_id))
         has_front, member = self._host is not None or self._fronts is not None, self._member
         held = self._held = HeldShards(self._store, self._cluster, member, self, has_front=has_front)
+        if (deleting := held.delete(self._registry.below("deleted"))) is not None:
+            await deleting  # before any front reads them
         requests = Requests(self._store, held.shards, held.damaged, self._host, self.own_logs, held.observed)
         listener = self._listener = Listener(self._cluster.id, self._linked, self._received, requests.handle)
         host, _ = self._listen
@@ -323,20 +324,21 @@ class Node:
         self._behind = {node for node, value in values.items() if value is not None and value.is_behind}
         self._full = {node for node, value in values.items() if value is not None and value.is_full}
         self._held.observes = self._value.observes and cluster.level >= OBSERVERS_LEVEL
-        logs = registry.below("logs")
-        if not logs:
-            return  # without a log there is nothing to hold, and no frame by which to hear of each other
-        found = log_values(logs)
+        logs, deleted = registry.below("logs"), registry.below("deleted")
+        if (deleting := self._held.delete(deleted)) is not None:
+            self._start(deleting)
+        if self._host is not None and not logs.keys() >= {*self._host.log_names}:
+            self._start(self._host.make_again(self._etcd, self._keys, cluster))
+        found = log_values(logs, deleted)
         for number in range(cluster.shards):
             was_held, pair = number in self.shards, registry.pairs.get(self._keys.shard(number))
             if pair is None and not was_held and self._keys.placed(number) not in registry.pairs:
-                await self._placement.place_new(number, cluster)
+                if found:  # without a log there is nothing to hold
+                    await self._placement.place_new(number, cluster)
             elif (closing := self._held.take(number, pair, found, self._run)) is not None:
                 self._start(closing)
             elif number in self.shards and not was_held:
-                await asyncio.sleep(
-                    0
-                )  # its files were made or opened: without a pause, many would cost the lease
+                await asyncio.sleep(0)  # its files were opened: without a pause, many would cost the lease
         is_spare = not self.shards.keys() - self._held.observed
         self._placement.note_spare(len(registry.below("shards")), cluster.shards, is_spare=is_spare)
         if self._host is not None:
@@ -449,16 +451,18 @@ class Node:
         """See `Surroundings`."""
         return self._host is None or self._host.has_left(shard)
 
+    def deleted(self, log: str) -> None:
+        """See `Surroundings`."""
+        if self._host is not None:
+            self._host.deleted(log)
+
     def _arrivals(self) -> Arrivals:
         return self._host.arrivals() if self._host is not None else Arrivals()
 
     def _front_place(self, number: int) -> Place | None:
         """Return where the front serves the clients of a shard, as far as this node knows."""
-        shard, pair = self.shards.get(number), self._registry.pairs.get(self._keys.shard(number))
-        record = shard.replica.record if shard is not None else None
-        with suppress(UndecodableShardRecord):
-            if shard is None and pair is not None:
-                record = ShardRecord.decode(pair.value)
+        shard = self.shards.get(number)
+        record = shard.replica.record if shard is not None else record_of(self._registry, number)
         leader = record.leader if record is not None else None
         address = self._registry.address_of(node_of(leader)) if leader is not None else None
         if record is None or leader is None or address is None:

@@ -1,16 +1,20 @@
 """Repair of one log of a replica: asks the leader for the records of damaged segments and for lost topic names, one
-message after another, and puts them in place."""
+message after another, and puts them in place. What the protocol has to know of a log that was opened or repaired."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Any, cast
 
+from timestone.errors import TimestoneError
 from timestone.replication.replica_repair import BeyondRepair, SegmentRepair
 from timestone.replication.replicated_log import ReplicatedLog
 from timestone.segment import Segment
 from timestone_cluster.frames import Fetch, Fetched
 from timestone_cluster.node.wire import StoredData
+from timestone_cluster.replica_log import ReplicaLog
 
+_LOGGER = logging.getLogger("timestone.cluster")
 _ANSWER_S = 5.0
 _MESSAGE_BYTES = 1 << 20
 """Most records or names in a message, and one more."""
@@ -89,9 +93,32 @@ async def _done(call: Callable[..., None], *arguments: Any) -> None:
         raise
 
 
-def answer(log: ReplicatedLog, generation: int, fetch: Fetch) -> Fetched:
-    """Return what a leader has of what is asked for; empty if that is not here, or not committed. generation: of the
-    first record. Reads the disk. Raises CorruptRecord, OffsetOutOfRange, OSError, StoreClosed."""
+def opened(log: ReplicatedLog, *, is_damaged: bool) -> ReplicaLog:
+    """Return what the protocol has to know of a log, all of which is flushed first."""
+    log.sync()
+    written, names = log.extent
+    state = ReplicaLog.opened(
+        start=log.local_start_offset,
+        end=written,
+        names=names,
+        committed=log.end_offset,
+        runs=log.generations(),
+    )
+    state.damaged = is_damaged or not log.is_whole
+    return state
+
+
+def answer(log: ReplicatedLog, generation: int, fetch: Fetch) -> Fetched | None:
+    """Return what a leader has of what is asked for; empty if that is not here, or not committed; None, and say why, if
+    it cannot be read. generation: of the first record. Reads the disk."""
+    try:
+        return _answer(log, generation, fetch)
+    except (TimestoneError, OSError) as error:
+        _LOGGER.error("%s cannot be read: %s", fetch.log, error)
+        return None
+
+
+def _answer(log: ReplicatedLog, generation: int, fetch: Fetch) -> Fetched:
     names: list[str] = []
     end, stored = fetch.first, StoredData(b"", b"")
     if fetch.first < fetch.end <= log.end_offset:

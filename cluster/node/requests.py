@@ -6,13 +6,13 @@ from collections.abc import Callable, Collection, Mapping
 
 from timestone.commit.submission import Submission
 from timestone.config import Ack
-from timestone.errors import InvalidName, NotLeader, TimestoneError
+from timestone.errors import InvalidName, NotLeader, TimestoneError, UnknownLog
 from timestone.format.names import log_folder
 from timestone.fronts import Arrived
 from timestone.replication.replicated_log import ReplicatedLog
 from timestone.store import Store
 from timestone.writing.write_batch import WriteBatch
-from timestone_cluster.etcd.keys import check_log_name
+from timestone_cluster.etcd.keys import check_log_name, folder_of
 from timestone_cluster.fronts.state_log import STATE_LOG
 from timestone_cluster.node.forwarded import Forwards
 from timestone_cluster.node.front_host import FrontHost
@@ -98,11 +98,15 @@ class Requests:
         for name, number in self._store.log_names():
             if number in self._observed:
                 continue
-            log, folder = self._store.log(name, number), log_folder(name, number)
+            try:
+                log, folder = self._store.log(name, number, create=False), log_folder(name, number)
+            except UnknownLog:
+                continue  # it was deleted since
             assert isinstance(log, ReplicatedLog)
             replica = self._shards[number].replica if number in self._shards else None
-            state = replica.logs.get(folder) if replica is not None else None
-            is_damaged = folder in damaged or not log.is_whole or (state is not None and state.damaged)
+            known_logs = replica.logs.items() if replica is not None else ()
+            is_out = any(state.damaged for known, state in known_logs if folder_of(known) == folder)
+            is_damaged = folder in damaged or not log.is_whole or is_out
             known = max(log.last_generation, replica.generation if replica is not None else 0)
             record = replica.record if replica is not None else None
             is_in_sync = record is not None and replica is not None and replica.member in record.isr

@@ -6,7 +6,6 @@ import functools
 import logging
 import threading
 from collections.abc import Collection, Mapping
-from typing import cast
 
 from timestone.config import Ack
 from timestone.errors import LogFailed, TimestoneError
@@ -29,11 +28,11 @@ from timestone_cluster.actions import (
 )
 from timestone_cluster.deadlines import Deadlines
 from timestone_cluster.follower import Follower
-from timestone_cluster.frames import Beat, Fetch, Fetched, Frame, Records
+from timestone_cluster.frames import Beat, Fetch, Fetched, Frame
 from timestone_cluster.leader import Leader
-from timestone_cluster.node.repair import Repair, answer
-from timestone_cluster.node.shipping import Said, Shipping, Surroundings, now_s
-from timestone_cluster.node.wire import StoredData, encoded
+from timestone_cluster.node.repair import Repair, answer, opened
+from timestone_cluster.node.shipping import Said, Shipping, Surroundings, append, now_s
+from timestone_cluster.node.wire import encoded
 from timestone_cluster.replica import OLDER_ETCD, Replica
 from timestone_cluster.replica_log import ReplicaLog, Run
 from timestone_cluster.shard_record import ShardRecord, node_of
@@ -57,7 +56,7 @@ class Shard:
         damaged: frozenset[str],
         around: Surroundings,
     ) -> None:
-        """member: what this node is in the records. logs, damaged: by the name of their folder."""
+        """member: what this node is in the records. logs: by `replica_name`. damaged: folders."""
         self.number = number
         self.alarm = ""
         self._member, self._min_isr, self._around = member, min_isr, around
@@ -81,7 +80,7 @@ class Shard:
         self._deadlines = Deadlines(self._replica, now_s())
         for name, log in logs.items():
             self._take(name, log)
-            self._replica.logs[name] = self._state(name)
+            self._replica.logs[name] = self._state(log)
 
     @property
     def replica(self) -> Replica:
@@ -90,18 +89,28 @@ class Shard:
 
     def log(self, name: str) -> ReplicatedLog | None:
         """Return a log by the name of its folder; None if it has none."""
-        return self._logs.get(name)
+        return next((log for log in self._logs.values() if log.folder.name == name), None)
 
     # Events.
 
     def add_log(self, name: str, log: ReplicatedLog) -> None:
-        """Begin to replicate a new log."""
+        """Begin to replicate a new log. name: as `replica_name` returns it."""
         if name in self._logs:
             return
         self._take(name, log)
-        self._replica.log_added(name)
+        self._replica.log_added(name, self._state(log))
         if self._replica.is_serving and isinstance(self._replica.role, Leader):
-            log.lead(self._replica.role.generation)
+            self._lead(name, log, self._replica.role.generation)
+        self._perform()
+
+    def remove_log(self, folder: str) -> None:
+        """Replicate a log no more, which the cluster has deleted."""
+        for name, log in list(self._logs.items()):
+            if log.folder.name == folder:
+                del self._logs[name]
+                log.on_written = lambda: None
+                self._replica.log_removed(name)
+                self._healed(name, log)
         self._perform()
 
     def record_seen(self, record: ShardRecord, revision: int) -> None:
@@ -150,9 +159,10 @@ class Shard:
             self._perform()
 
     def damaged(self, logs: frozenset[str]) -> None:
-        """Take note of logs that are damaged: this replica leads and acknowledges no more."""
-        for name in sorted(logs & self._logs.keys() - self._damaged):
-            self._found_damage(name)
+        """Take note of folders of damaged logs: this replica leads and acknowledges no more."""
+        for name, log in list(self._logs.items()):
+            if log.folder.name in logs - self._damaged:
+                self._found_damage(name)
 
     def tick(self, runs: Mapping[str, int], draining: Collection[str], behind: Collection[str]) -> bool:
         """Do what is due; five times a second. Return whether this replica has had all that was committed, once since
@@ -227,7 +237,7 @@ class Shard:
     # Logs.
 
     def _found_damage(self, name: str) -> None:
-        self._damaged |= {name}
+        self._damaged |= {self._logs[name].folder.name}
         self._alarmed(f"{name} has a damaged record")
         self._replica.damaged(name)
         self._perform()
@@ -244,19 +254,8 @@ class Shard:
 
         log.on_written = changed
 
-    def _state(self, name: str) -> ReplicaLog:
-        log = self._logs[name]
-        log.sync()
-        written, names = log.extent
-        state = ReplicaLog.opened(
-            start=log.local_start_offset,
-            end=written,
-            names=names,
-            committed=log.end_offset,
-            runs=log.generations(),
-        )
-        state.damaged = name in self._damaged or not log.is_whole
-        return state
+    def _state(self, log: ReplicatedLog) -> ReplicaLog:
+        return opened(log, is_damaged=log.folder.name in self._damaged)
 
     def _log_changed(self, name: str) -> None:
         """Handle appends of clients, once for all since the last call."""
@@ -266,10 +265,8 @@ class Shard:
 
     def _logs_changed(self) -> None:
         changed, self._changed = self._changed, set()
-        for name in changed:
+        for name in changed & self._logs.keys() if self._replica.is_serving else ():
             log, state = self._logs[name], self._replica.logs[name]
-            if not self._replica.is_serving:
-                continue
             durable = log.acknowledged_offset
             written, names = log.extent
             if written > state.end:
@@ -295,7 +292,7 @@ class Shard:
 
     def _flushed(self, name: str, state: ReplicaLog, cuts: int, flush: asyncio.Future[int]) -> None:
         error = None if flush.cancelled() else flush.exception()
-        if self._is_closed:
+        if self._is_closed or name not in self._logs:
             return None
         if isinstance(error, LogFailed):
             return self._around.failed(error)
@@ -324,29 +321,37 @@ class Shard:
         """Begin to repair damaged logs, as long as another replica leads."""
         may = isinstance(self._replica.role, Follower) and now_s() >= self._repair_s
         for name in [one for one, state in self._replica.logs.items() if may and state.damaged]:
-            if name not in self._repairs and (name in self._damaged or not self._logs[name].is_whole):
-                self._repairs[name] = Repair(self._logs[name], functools.partial(self._fetch, name))
+            log = self._logs[name]
+            if name not in self._repairs and (log.folder.name in self._damaged or not log.is_whole):
+                self._repairs[name] = Repair(log, functools.partial(self._fetch, name))
                 self._start(self._repaired(name, self._repairs[name]))
 
     async def _repaired(self, name: str, repair: Repair) -> None:
+        log = self._logs[name]
         try:
             await repair.run()
-            runs = self._logs[name].generations()
+            runs = log.generations()
         except (TimestoneError, ValueError, OSError, TimeoutError) as error:
-            self._repair_s = now_s() + _REOPEN_S
-            self.is_beyond_repair |= isinstance(error, BeyondRepair)
-            reason = f"{error}" or "the leader does not answer"
-            self._alarmed(f"{name} has a damaged record, and is not repaired yet: {reason}")
+            if name in self._logs:  # else it was deleted
+                self._repair_s = now_s() + _REOPEN_S
+                self.is_beyond_repair |= isinstance(error, BeyondRepair)
+                reason = f"{error}" or "the leader does not answer"
+                self._alarmed(f"{name} has a damaged record, and is not repaired yet: {reason}")
         else:
+            if name not in self._logs:
+                return
             self._replica.logs[name].runs = tuple(Run(*run) for run in runs)
-            self._damaged -= {name}
-            if self.alarm.startswith(name):
-                self.alarm = ""
+            self._healed(name, log)
             _LOGGER.warning("shard %d: %s is repaired with records of the leader", self.number, name)
             self._replica.repaired(name)
             self._perform()
         finally:
             del self._repairs[name]
+
+    def _healed(self, name: str, log: ReplicatedLog) -> None:
+        self._damaged -= {log.folder.name}
+        if self.alarm.startswith(name):
+            self.alarm = ""
 
     def _fetch(self, name: str, first: int, end: int, names_first: int) -> None:
         role = self._replica.role
@@ -365,11 +370,8 @@ class Shard:
         if log is None or not self._replica.is_serving or fetch.generation != self._replica.generation:
             return
         generation = self._replica.logs[fetch.log].generation_at(fetch.first)
-        try:
-            found = await asyncio.to_thread(answer, log, generation, fetch)
-        except (TimestoneError, OSError) as error:
-            return _LOGGER.error("shard %d: %s cannot be read: %s", self.number, fetch.log, error)
-        if self._replica.role is role:
+        found = await asyncio.to_thread(answer, log, generation, fetch)
+        if found is not None and self._replica.role is role:
             self._around.send(node, encoded(found, self.number))
 
     # Actions.
@@ -392,7 +394,8 @@ class Shard:
             case Ship():
                 self._ship(action)
             case Append(records):
-                self._append(records)
+                append(self._logs[records.log], records)
+                self._hold_written(records.log)
             case Show(name, committed):
                 self._logs[name].show(committed)
                 if self._is_holding:
@@ -448,21 +451,6 @@ class Shard:
                 state.extend(generation, written, names)
                 self._hold_written(name)
 
-    def _append(self, records: Records) -> None:
-        stored = cast(StoredData, records.data)
-        self._logs[records.log].append_replica(
-            records.last_generation,
-            records.first,
-            stored.entries,
-            stored.data,
-            records.names_first,
-            records.names,
-            begins_segment=records.begins_segment,
-        )
-        if self._logs[records.log].extent[0] != records.end:
-            raise ValueError(f"invalid records: expected them to end at {records.end}")
-        self._hold_written(records.log)
-
     def _alarmed(self, reason: str) -> None:
         if reason != self.alarm:
             _LOGGER.error("shard %d: this replica stays out: %s", self.number, reason)
@@ -471,7 +459,11 @@ class Shard:
     def _ship(self, ship: Ship) -> None:
         if isinstance(role := self._replica.role, Leader):
             place = self.number, role.generation, self._logs[ship.log], self._replica.logs[ship.log]
-            leads, damaged = lambda: self._replica.role is role, self._found_damage
+            damaged = self._found_damage
+
+            def leads() -> bool:
+                return self._replica.role is role and ship.log in self._logs
+
             self._around.send(node_of(ship.member), Shipping(ship, *place, leads=leads, damaged=damaged))
 
     def _begin_again(self, error: Exception) -> None:
@@ -489,7 +481,7 @@ class Shard:
                     self._around.propose(self.number, action)
         self._cuts += 1
         try:
-            states = {name: self._state(name) for name in self._logs}
+            states = {name: self._state(log) for name, log in self._logs.items()}
         except (TimestoneError, OSError) as failure:
             return self._around.failed(failure)
         fresh = Replica(self._member, old.run, self._min_isr, states)

@@ -1,13 +1,14 @@
-"""Between a shard and its node: what it needs of it, and records to send, which are read when they can be sent."""
+"""Between a shard and its node: what it needs of it, and records to send, which are read when they can be sent,
+and those that arrive."""
 
 import asyncio
 import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol
+from typing import Protocol, cast
 
-from timestone.errors import TimestoneError
+from timestone.errors import StoreClosed, TimestoneError
 from timestone.replication.replicated_log import ReplicatedLog, StoredRecords
 from timestone_cluster.actions import Propose, Ship
 from timestone_cluster.frames import Committed, Frame, Held, Records
@@ -47,6 +48,9 @@ class Surroundings(Protocol):
 
     def has_left(self, shard: int) -> bool:
         """Another replica is to lead: end in order what depends on this one. Return whether that is done."""
+
+    def deleted(self, log: str) -> None:
+        """The cluster has deleted a log, of which this node has replicated some. On return, nothing uses it."""
 
     def failed(self, error: Exception) -> None:
         """The store cannot be relied on: the process has to end."""
@@ -112,6 +116,8 @@ class Shipping:
         at, log = self._at, self._log
         try:
             found = self._read() if log.holds_in_memory(at) else await asyncio.to_thread(self._read)
+        except StoreClosed:  # deleted in the cluster
+            return None
         except (TimestoneError, OSError) as error:
             if at < log.local_start_offset:  # deleted; the follower asks again on a new link
                 raise ConnectionError(f"{self._ship.log} begins at {log.local_start_offset} now") from None
@@ -139,3 +145,20 @@ class Shipping:
         frame = Records(*head, names, new, stored, found.begins_segment)
         self._at, self._names = found.end, upto
         return encoded(frame, self._shard)
+
+
+def append(log: ReplicatedLog, records: Records) -> None:
+    """Write records as a leader ships them. Raises ValueError for others than those that come next, and as
+    `ReplicatedLog.append_replica`."""
+    stored = cast(StoredData, records.data)
+    log.append_replica(
+        records.last_generation,
+        records.first,
+        stored.entries,
+        stored.data,
+        records.names_first,
+        records.names,
+        begins_segment=records.begins_segment,
+    )
+    if log.extent[0] != records.end:
+        raise ValueError(f"invalid records: expected them to end at {records.end}")

@@ -7,12 +7,12 @@ the offset from which on its parts are: below those of all groups, the log of th
 import json
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any, cast
 
 from flight_front.calls import Call
 from flight_front.errors import InvalidRequest
-from flight_front.readers import shard_documents
+from flight_front.readers import forget_deleted, shard_documents
 from flight_front.settings import PARTS_LOG, FlightSettings
 from flight_front.staging.parts import PostOrder, part_folder, part_place, refused_posting
 from flight_front.staging.producers import Producers
@@ -28,6 +28,7 @@ from timestone.errors import (
     UnknownLog,
     UnsupportedFormat,
 )
+from timestone.format.names import INBOX_SPACE
 from timestone.fronts import ClusterNode, SharedDocuments
 from timestone.log import Log
 from timestone.record import encode_headers, user_headers
@@ -96,7 +97,7 @@ class ClusterStaging:
         """See `Staging`."""
         check_producer(posting.producer)
         shard = self._shard(log)
-        with shard.lock:
+        with self._numbers(shard, log):
             shard.producers.use(call, posting)
             return append_frame(log, shard.documents, posting, frame)
 
@@ -115,7 +116,7 @@ class ClusterStaging:
         """See `Staging`."""
         shard = self._shard(log)
         parts = [part_place(call, each) for each in order.parts]
-        with shard.lock:
+        with self._numbers(shard, log):
             shard.producers.use(call, order.posting, begins=order.begins)
             if order.posting.number <= progress_of(shard.documents, order.posting).done:
                 return
@@ -129,7 +130,9 @@ class ClusterStaging:
     def begin(self, call: Call, posting: PostingId) -> None:
         """See `Staging`."""
         log = self._store.log(posting.log, posting.partition, create=False)
-        self._shard(log).producers.use(call, posting, begins=True)
+        shard = self._shard(log)
+        with self._numbers(shard, log):
+            shard.producers.use(call, posting, begins=True)
 
     def discard(self, call: Call, log: Log, values: dict[str, Any]) -> None:
         """See `Staging`. Single parts are removed with their group."""
@@ -140,8 +143,15 @@ class ClusterStaging:
             shard.end_group(part_folder(call, values["group"]))
         if "producer" in values:
             posting = PostingId(log.name, log.partition, call.producer(values["producer"]), 0)
-            with shard.lock:
+            with self._numbers(shard, log):
                 shard.producers.discard(call, posting)
+
+    @contextmanager
+    def _numbers(self, shard: _ShardStaging, log: Log) -> Iterator[None]:
+        """Hold the numbers that producers have in a log; none of an earlier one of its name."""
+        with shard.lock:
+            forget_deleted(self._node, log, shard.documents, INBOX_SPACE)
+            yield
 
     def _shard(self, log: Log) -> _ShardStaging:
         number = log.partition

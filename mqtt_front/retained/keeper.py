@@ -155,6 +155,11 @@ class Retaining:
             self._checkpoint = decode_checkpoint(documents.pop(CHECKPOINT_KEY, None))
         except UndecodableRetained as error:
             self._log.error("retained messages: %s; the logs are read from their beginnings", error)
+        known = {
+            name: name in self._checkpoint and self._checkpoint[name].log_id == one.log.id
+            for name, one in self._logs.items()
+        }
+        deleted: list[str] = []
         for topic, document in documents.items():
             try:
                 name, message = decode_retained(topic, document)
@@ -163,16 +168,26 @@ class Retaining:
                 continue
             if name not in self._logs:
                 continue
+            if name in self._checkpoint and not known[name]:  # of an earlier log of this name
+                deleted.append(topic)
+                continue
             try:
                 self._put(self._logs[name], message)
             except ValueError as error:
                 self._log.error(
                     "the retained message of %r is left alone: its headers: %s", topic[:200], error
                 )
+        if deleted:
+            self._checkpoint = {
+                name: self._checkpoint[name] if known[name] else Place(one.log.id, 0)
+                for name, one in self._logs.items()
+            }
+            # At once: with the new checkpoint they would pass for messages of this log.
+            changes = {**dict.fromkeys(deleted), CHECKPOINT_KEY: encode_checkpoint(self._checkpoint)}
+            self._documents.put_many(SPACE, changes)
         for name, messages in self._logs.items():
-            log, place = messages.log, self._checkpoint.get(name)
-            known = place is not None and place.log_id == log.id
-            messages.position = min(place.offset, log.end_offset) if known and place is not None else 0
+            log = messages.log
+            messages.position = min(self._checkpoint[name].offset, log.end_offset) if known[name] else 0
             while messages.lagging:
                 try:
                     self._apply(messages, log.read(messages.position))

@@ -9,9 +9,11 @@ import heapq
 import itertools
 import random
 import shutil
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 from tests.cluster.engine_replica_log import EngineReplicaLog
 from tests.support.power_loss import Disk, Loss
@@ -36,9 +38,10 @@ from timestone_cluster.actions import (
     StepDown,
 )
 from timestone_cluster.deadlines import TICK_S, Deadlines
-from timestone_cluster.etcd.keys import WRITTEN_LEVEL, ClusterValue
+from timestone_cluster.etcd.keys import WRITTEN_LEVEL, ClusterValue, replica_id, replica_name
 from timestone_cluster.frames import Frame, Records
 from timestone_cluster.leader import Leader
+from timestone_cluster.node.held_shards import make_replica_folder
 from timestone_cluster.node.wire import LogState
 from timestone_cluster.recovery import Report, _best, _given_up
 from timestone_cluster.replica import Replica
@@ -75,10 +78,21 @@ class Shard:
     name: str
     record: ShardRecord
     revision: int = 1
-    shown: list[tuple[str, bytes] | None] = field(default_factory=list)
-    """What was shown, by offset; None for what was given up, and for offsets that no record gets."""
-    gaps: set[int] = field(default_factory=set)
-    """Offsets that no record gets."""
+    logs: list[list[tuple[str, bytes] | None]] = field(default_factory=lambda: [[]])
+    """What was shown, by offset, of each log that there was under the name: the last one is there, the others are
+    deleted. None for what was given up, and for offsets that no record gets."""
+    gaps: defaultdict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
+    """Offsets that no record gets, by how many logs were deleted before."""
+
+    @property
+    def shown(self) -> list[tuple[str, bytes] | None]:
+        """Return what was shown of the log that is there."""
+        return self.logs[-1]
+
+    @property
+    def deletions(self) -> int:
+        """Return how many logs were deleted."""
+        return len(self.logs) - 1
 
 
 @dataclass
@@ -102,10 +116,13 @@ class SimulatedNode:
     flushing: set[int] = field(default_factory=set)
     deleted: dict[int, int] = field(default_factory=dict)
     """How often a replica was deleted."""
+    made: dict[int, int] = field(default_factory=dict)
+    """How many logs were deleted before the one that it has of a shard, or had last."""
     observed: set[int] = field(default_factory=set)
     """Shards whose log is one of an observer, as the disk has it."""
-    flushed: dict[int, int] = field(default_factory=dict)
-    """Ends of logs that were on the disk when the power was lost."""
+    flushed: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """How many logs were deleted before those of shards, and their ends, that were on the disk when the power was
+    lost."""
 
 
 class Simulation:
@@ -115,6 +132,8 @@ class Simulation:
     has_retention = True
     has_compaction = False
     """Whether the logs are compacted, and have records that delete others; without retention, then."""
+    has_deletions = False
+    """Whether logs are deleted, and others made under their names."""
     is_written_level = False
     faults: tuple[str, ...] = FAULTS
     has_observers = False
@@ -141,6 +160,7 @@ class Simulation:
                 "observed",
                 "recovered",
                 "given up",
+                "logs deleted",
             ),
             0,
         )
@@ -166,6 +186,7 @@ class Simulation:
         self.cut: set[tuple[str, str]] = set()
         """Pairs, of which the second does not hear the first. "etcd" is one of the names."""
         self._arrives: dict[tuple[str, str], float] = {}
+        self._is_calm = False
 
     def member(self, node: SimulatedNode) -> str:
         """Return what a node is in the records."""
@@ -204,12 +225,15 @@ class Simulation:
                 self.at(1, self._compact)
             elif self.has_retention:
                 self.at(1, self._delete)
+            if self.has_deletions:
+                self.at(2, self._delete_logs)
             if self.is_written_level:
                 self.at(1, self._recover)
             self._advance(4.0)
             for _ in range(faults):
                 self._advance(self.now_s + self.rng.choice((0.05, 0.3, 1.0, 3.0)))
                 self._fault(self.rng.choice(self.faults))
+            self._is_calm = True
             self._heal()
             before = {number: len(shard.shown) for number, shard in self.shards.items()}
             self._advance(self.now_s + CALM_S)
@@ -265,20 +289,34 @@ class Simulation:
                 if spares:
                     self._replace(number, self.nodes[rng.choice(spares)], rng.choice(record.replicas))
 
+    def _delete_logs(self) -> None:
+        """Delete the log of a shard, and make another one of its name at once; nodes see it when they read etcd."""
+        if self._is_calm:
+            return
+        if self.is_etcd_up:
+            self.shards[self.rng.choice(sorted(self.shards))].logs.append([])
+            self.counts["logs deleted"] += 1
+        self.at(self.rng.choice((0.1, 1, 3)), self._delete_logs)
+
+    def name_of(self, node: SimulatedNode, number: int) -> str:
+        """Return the name that the log of a shard at a node has between replicas."""
+        return replica_name(self.shards[number].name, 0, node.made.get(number, 0))
+
     def _delete(self) -> None:
         """Have a leader delete up to all that was shown, now and then: followers that are away miss some of it."""
         number = self.rng.choice(sorted(self.shards))
         for node in self.nodes.values():
             replica = node.replicas.get(number)
-            if replica is not None and replica.is_serving and node.paused_until <= self.now_s:
-                log = node.logs[number]
-                self._expire(node, number, self.rng.randint(log.start, len(self.shards[number].shown)))
+            log = node.logs.get(number)
+            if replica is not None and log and replica.is_serving and node.paused_until <= self.now_s:
+                shown = self.shards[number].logs[node.made.get(number, 0)]
+                self._expire(node, number, self.rng.randint(log.start, max(log.start, len(shown))))
         self.at(self.rng.uniform(0.1, 2), self._delete)
 
     def _expire(self, node: SimulatedNode, number: int, start: int) -> None:
         log, before = node.logs[number], node.logs[number].start
         log.expire(start)
-        node.replicas[number].begins(self.shards[number].name, log.start)
+        node.replicas[number].begins(self.name_of(node, number), log.start)
         self.counts["expired"] += log.start > before
 
     def _compact(self) -> None:
@@ -286,7 +324,7 @@ class Simulation:
         node = self.nodes[self.rng.choice(sorted(self.nodes))]
         if node.logs and node.paused_until <= self.now_s:
             number = self.rng.choice(sorted(node.logs))
-            log, replica, name = node.logs[number], node.replicas[number], self.shards[number].name
+            log, replica, name = node.logs[number], node.replicas[number], self.name_of(node, number)
             count = log.count
             replica.compacted(name, log.compact(replica.logs[name].stable))
             self.counts["compacted"] += count - log.count
@@ -417,20 +455,58 @@ class Simulation:
         if number in node.replicas and not has_place and not self.has_observers:
             self._let_go(node, number)
         elif number not in node.replicas and node.run and (has_place or self.has_observers):
-            assert node.store is not None
-            log = node.logs[number] = EngineReplicaLog(
-                node.store, shard.name + "again" * node.deleted.get(number, 0)
-            )
-            replica = self.replica_type(self.member(node), node.run, 2, {shard.name: log.state()})
+            log = self._open_log(node, number)
+            states = {self.name_of(node, number): log.state()}
+            replica = self.replica_type(self.member(node), node.run, 2, states)
             node.replicas[number] = replica
             node.deadlines[number] = Deadlines(replica, self.now_s)
             self._see(node, number)
             self.at(self.rng.random() * TICK_S, lambda: self._tick(node, number, replica), node)
+        elif number in node.replicas and number in node.logs and node.made.get(number, 0) < shard.deletions:
+            self._drop_log(node, number)
+
+    def _open_log(self, node: SimulatedNode, number: int) -> EngineReplicaLog:
+        """Open the log of a shard as etcd has it; an earlier one of its name is deleted first."""
+        shard, store = self.shards[number], node.store
+        assert store is not None
+        name = shard.name + "again" * node.deleted.get(number, 0)
+        if self.has_deletions:
+            log_id = replica_id("simulated", shard.name, 0, shard.deletions)
+            if (name, 0) in store.log_names() and self.is_other(store.log(name).id, log_id):
+                store.delete_log(name)
+            make_replica_folder(store, name, 0, log_id)
+            node.made[number] = shard.deletions
+        log = node.logs[number] = EngineReplicaLog(store, name)
+        return log
+
+    def is_other(self, here: int, in_etcd: int) -> bool:
+        """Return whether the log of a node is not the one that etcd has, by their ids."""
+        return here != in_etcd
+
+    def _drop_log(self, node: SimulatedNode, number: int) -> None:
+        """Replicate a deleted log no more, and have its files deleted a moment later: any fault may come in between."""
+        replica = node.replicas[number]
+        replica.log_removed(self.name_of(node, number))
+        node.logs.pop(number).follow()
+        node.flushing.discard(number)
+        self._perform(node, number)
+
+        def make_next() -> None:
+            if node.replicas.get(number) is not replica:
+                return
+            log = self._open_log(node, number)
+            replica.log_added(self.name_of(node, number), log.state())
+            if isinstance(replica.role, Leader) and replica.is_serving:
+                log.lead(replica.role.generation)
+            self._perform(node, number)
+
+        self.at(self.rng.uniform(0, 0.3), make_next, node)
 
     def _let_go(self, node: SimulatedNode, number: int) -> None:
         if number in node.replicas:
-            node.logs[number].follow()
-            for part in (node.replicas, node.deadlines, node.logs):
+            if number in node.logs:
+                node.logs.pop(number).follow()
+            for part in (node.replicas, node.deadlines):
                 del part[number]
             node.flushing.discard(number)
 
@@ -439,7 +515,7 @@ class Simulation:
             return
         node.life += 1
         files, root = node.files, node.root
-        node.flushed = {number: log.flushed for number, log in node.logs.items()}
+        node.flushed = {number: (node.made.get(number, 0), log.flushed) for number, log in node.logs.items()}
         operations = list(files.operations)
         if is_power_cut:
             disk = Disk(files)
@@ -483,13 +559,14 @@ class Simulation:
                     node.paused_until <= self.now_s
                     and replica.is_serving
                     and isinstance(replica.role, Leader)
+                    and number in node.logs
                 ):
                     log, count = node.logs[number], self.rng.randint(1, 3)
                     log.append(
                         [f"topic/{self.rng.randrange(30)}" for _ in range(count)],
                         [self._payload(node) for _ in range(count)],
                     )
-                    replica.appended(self.shards[number].name, log.end, log.names_count)
+                    replica.appended(self.name_of(node, number), log.end, log.names_count)
                     self._flush(node, number)
                     self._perform(node, number)
         self.at(self.rng.uniform(0.05, 0.4), self._append)
@@ -500,19 +577,18 @@ class Simulation:
         return b"%s %d" % (node.name.encode(), next(self._order))
 
     def _flush(self, node: SimulatedNode, number: int) -> None:
-        replica = node.replicas[number]
+        replica, log, name = node.replicas[number], node.logs[number], self.name_of(node, number)
         if self.is_written_level:
-            replica.durable(self.shards[number].name, node.logs[number].end)
+            replica.durable(name, log.end)
         if number in node.flushing:
             return
         node.flushing.add(number)
 
         def flush() -> None:
-            if node.replicas.get(number) is not replica:
+            if node.replicas.get(number) is not replica or node.logs.get(number) is not log:
                 return
             node.flushing.discard(number)
-            end = node.logs[number].flush()
-            replica.durable(self.shards[number].name, end)
+            replica.durable(name, log.flush())
             self._perform(node, number)
 
         later_s = self.rng.choice((0.1, 1.0)) if self.is_written_level else 0.0
@@ -564,10 +640,13 @@ class Simulation:
     # Actions.
 
     def _perform(self, node: SimulatedNode, number: int) -> None:
-        replica, log, name = node.replicas[number], node.logs[number], self.shards[number].name
+        replica, held, name = node.replicas[number], node.logs.get(number), self.name_of(node, number)
+        log = cast(EngineReplicaLog, held)  # what follows is about one that is there, if not said otherwise
         while actions := replica.take_actions():
             for action in actions:
                 match action:
+                    case Serve() | StepDown() if held is None:
+                        pass  # it is deleted, and the next one is not there yet
                     case Send(member, frame):
                         self._send(node, member, number, frame)
                     case Ship():
@@ -585,7 +664,8 @@ class Simulation:
                         log.reset(start)
                     case Serve(generation):
                         assert replica.record is not None
-                        log.lead(generation, max((one.resumes for one in replica.record.unclean), default=0))
+                        unclean = [one.resumes for one in replica.record.unclean if one.is_of(name)]
+                        log.lead(generation, max(unclean, default=0))
                         if log.end > replica.logs[name].end:
                             replica.appended(name, log.end, log.names_count)
                             self._flush(node, number)
@@ -630,7 +710,11 @@ class Simulation:
         for number, shard in self.shards.items():
             record, present = shard.record, set(self.registered.values())
             nodes = [self.nodes[name] for name in record.replicas]
-            are_up = all(number in one.replicas and one.name in self.leases for one in nodes)
+            # Before all have seen the last deletion, there is nothing to compare.
+            are_up = all(
+                number in one.logs and one.made.get(number, 0) == shard.deletions and one.name in self.leases
+                for one in nodes
+            )
             if self.is_etcd_up and are_up and not present & record.isr:
                 cluster = ClusterValue("", len(self.shards), 3, 2, WRITTEN_LEVEL, ack=Ack.WRITTEN)
                 reports = [self._report(one, number) for one in nodes]
@@ -641,55 +725,64 @@ class Simulation:
                     start = max(one.logs[0].start for one in reports)
                     chosen = self.rng.choice([one for one in reports if one.logs[0].end >= start])
                 in_sync = [one for one in reports if one.node in map(node_of, record.isr)]
-                lost = _given_up(record.generation + 1, chosen, in_sync, cluster)
+                deletions = {shard.name: shard.deletions}
+                lost = _given_up(record.generation + 1, chosen, in_sync, cluster, deletions)
                 self._give_up(shard, number, lost[0], is_best=chosen == _best(reports))
                 self._put(number, record.recovered(chosen.member, chosen.run, lost))
         self.at(0.5, self._recover)
 
     def _report(self, node: SimulatedNode, number: int) -> Report:
-        state, log = node.replicas[number].logs[self.shards[number].name], node.logs[number]
-        last = state.last_generation
-        found = LogState(number, "", state.start, state.end, 0, last, last, state.damaged, False, log.ceiling)
+        state, log = node.replicas[number].logs[self.name_of(node, number)], node.logs[number]
+        last, name = state.last_generation, self.shards[number].name
+        found = LogState(
+            number, name, state.start, state.end, 0, last, last, state.damaged, False, log.ceiling
+        )
         return Report(node.name, node.name, node.run, (found,), str(node.boot))
 
     def _give_up(self, shard: Shard, number: int, lost: Unclean, *, is_best: bool) -> None:
         """Require that the best replica gives up what was flushed nowhere, and that offsets stay empty."""
         self.counts["recovered"] += 1
         nodes = [self.nodes[node_of(member)] for member in shard.record.isr]
-        flushed = max(min(one.flushed.get(number, 0), len(shard.shown)) for one in nodes)
+        ends = [one.flushed.get(number, (0, 0)) for one in nodes]
+        flushed = max(min(end, len(shard.shown)) if made == shard.deletions else 0 for made, end in ends)
         if is_best and lost.offset < flushed:
             raise Broken(f"{shard.name} has {lost.offset} records, and {flushed} were flushed")
         if lost.offset < len(shard.shown) > lost.resumes:
             raise Broken(f"{shard.name} has shown {len(shard.shown)} records and continues at {lost}")
         shard.shown[lost.offset :] = [None] * len(shard.shown[lost.offset :])
-        shard.gaps |= set(range(lost.offset, lost.resumes))
+        shard.gaps[shard.deletions] |= set(range(lost.offset, lost.resumes))
 
     # What must hold.
 
     def _show(self, node: SimulatedNode, number: int, committed: int) -> None:
         """Compare what readers of a node see now with what was ever seen, and with what the in-sync members hold."""
-        shard, log = self.shards[number], node.logs[number]
+        shard, log, made = self.shards[number], node.logs[number], node.made.get(number, 0)
+        shown = shard.logs[made]
         log.show(committed)
-        start, before = log.start, min(committed, len(shard.shown))
+        start, before = log.start, min(committed, len(shown))
+        if start > len(shown):
+            raise Broken(
+                f"{node.name} begins at {start}, and {len(shown)} records of {shard.name} were shown"
+            )
         seen = log.read(start, committed)
-        changed = {offset for offset in seen if offset < before and seen[offset] != shard.shown[offset]}
-        changed |= shard.gaps & seen.keys()
-        empty = sum(start <= offset < committed for offset in shard.gaps)
+        gaps = shard.gaps[made]
+        changed = {offset for offset in seen if offset < before and seen[offset] != shown[offset]}
+        changed |= gaps & seen.keys()
+        empty = sum(start <= offset < committed for offset in gaps)
         if changed or (len(seen) != committed - start - empty and not self.has_compaction):
             raise Broken(f"{node.name} shows other records of {shard.name} than were shown: {seen}")
-        if committed > len(shard.shown) and not isinstance(node.replicas[number].role, Leader):
-            raise Broken(
-                f"{node.name} shows {committed} records of {shard.name}, {len(shard.shown)} are committed"
-            )
-        shard.shown += [seen.get(offset) for offset in range(before, committed)]
-        needed = len(shard.shown)
-        while needed and shard.shown[needed - 1] is None:
+        if committed > len(shown) and not isinstance(node.replicas[number].role, Leader):
+            raise Broken(f"{node.name} shows {committed} records of {shard.name}, {len(shown)} are committed")
+        shown += [seen.get(offset) for offset in range(before, committed)]
+        needed = len(shown)
+        while needed and shown[needed - 1] is None:
             needed -= 1
         for member in shard.record.isr:
-            other = self.nodes[node_of(member)].logs.get(number)
-            if self.member(self.nodes[node_of(member)]) != member:
+            there = self.nodes[node_of(member)]
+            other, has = there.logs.get(number), there.made.get(number, 0)
+            if self.member(there) != member:
                 continue  # is no more, since its machine was booted again
-            if other is not None and other.end < needed:
+            if other is not None and (has < made or (has == made and other.end < needed)):
                 raise Broken(f"{member} is in sync and has {other.end} of {needed} records")
 
     def _compare(self) -> None:

@@ -97,6 +97,14 @@ def test_leader_dismisses_a_member_when_it_is_not_registered(leading: Clocked) -
     assert proposal.record.isr == {"a", "c"}
 
 
+def test_leader_dismisses_no_member_when_its_shard_has_no_log_or_one_was_deleted(leading: Clocked) -> None:
+    leading.replica.appended(LOG, 3, 0)
+    assert not leading.pass_time(1, ALL, heard="bc")
+    leading.replica.log_removed(LOG)
+    assert not leading.pass_time(2 * LATE_S, ALL)
+    assert leading.pass_time(1, {"a": 1, "c": 3})  # is not registered
+
+
 def test_leader_has_its_new_run_noted_again_when_another_change_came_first(leading: Clocked) -> None:
     leading.replica.registered(7)
     assert [one.record.run for one in of_type(leading.replica.take_actions(), Propose)] == [7]

@@ -47,13 +47,13 @@ def test_records_resume_behind_what_nodes_in_sync_may_have_shown() -> None:
     other = Report("b", "b", 2, (logs[0], LogState(0, "one", 0, 9, 0, 1, 1, False, False, 60)))
     assert chosen.member == "a@7"
     cluster = ClusterValue("c", 1, 3, 2, WRITTEN_LEVEL)
-    found = _given_up(5, chosen, [chosen, other], cluster)
+    found = _given_up(5, chosen, [chosen, other], cluster, {})
     assert found == (Unclean(5, "one", 10, 60), Unclean(5, "two", 90, 90))
     ahead = Report("b", "b", 2, (LogState(0, "one", 0, 70, 0, 1, 1, True, True, 60),))
-    found = _given_up(5, chosen, [ahead], cluster)
-    assert found == (Unclean(5, "one", 10, 70), Unclean(5, "two", 90))
+    found = _given_up(5, chosen, [ahead], cluster, {"two": 3})
+    assert found == (Unclean(5, "one", 10, 70), Unclean(5, "two@3", 90))
     for reports, level in (([], WRITTEN_LEVEL), ([chosen], WRITTEN_LEVEL - 1)):
-        found = _given_up(5, chosen, reports, replace(cluster, level=level))
+        found = _given_up(5, chosen, reports, replace(cluster, level=level), {})
         assert found == (Unclean(5, "one", 10), Unclean(5, "two", 90))
 
 

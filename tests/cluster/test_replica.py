@@ -1,9 +1,9 @@
 from dataclasses import replace
 
 from tests.cluster.replicas import LED, LOG, leader, log_of, of_type, replica, sent
-from timestone_cluster.actions import Alarm, Propose, Refresh, Serve, StepDown
+from timestone_cluster.actions import Alarm, Propose, Refresh, Serve, Show, StepDown
 from timestone_cluster.follower import Follower
-from timestone_cluster.frames import Fenced, Follow, Held, Records
+from timestone_cluster.frames import Committed, Fenced, Follow, Held, Records, Started
 from timestone_cluster.leader import Leader
 from timestone_cluster.replica import Replica
 from timestone_cluster.replica_log import ReplicaLog
@@ -123,6 +123,57 @@ def test_replica_follows_a_log_that_is_added() -> None:
     b = replica("b")
     b.log_added("commands-0")
     assert sent(b.take_actions(), "a") == [Follow(1, "commands-0", 0, 0, 0)]
+
+
+def test_leader_waits_for_no_follower_in_a_log_that_is_deleted() -> None:
+    a, other = leader(), "flow-0"
+    a.log_added(other)
+    for member in "bc":
+        a.received(member, Follow(1, other, 0, 0, 0))
+        a.received(member, Held(1, other, 0))
+    a.appended(other, 3, 0)
+    a.appended(LOG, 2, 0)
+    a.take_actions()
+    a.log_removed(other)
+    a.log_removed(other)  # nothing more
+    for name in (other, LOG):
+        a.durable(LOG, 2)
+        for member in "bc":
+            a.received(member, Held(1, name, 2))  # of the deleted one, too: it was on its way
+            a.received(member, Follow(1, other, 0, 0, 0))
+    assert of_type(a.take_actions(), Show) == [Show(LOG, 2)]
+    a.beat()
+    assert {frame.log for frame in sent(a.take_actions(), "b") if isinstance(frame, Committed)} == {LOG}
+
+
+def test_leader_serves_when_a_log_that_has_kept_it_from_that_is_deleted() -> None:
+    other = "flow-0"
+    a = Replica("a", 1, 2, {LOG: log_of(), other: log_of((1, 5))})
+    record = ShardRecord(2, "a", 1, LED.isr, LED.replicas)
+    a.record_seen(record, 5)
+    assert not a.is_serving
+    a.log_removed(other)
+    assert a.is_serving
+
+
+def test_follower_promises_nothing_of_a_log_that_is_deleted_or_of_a_later_one_of_its_name() -> None:
+    b = replica("b")
+    [question] = sent_questions(b)
+    b.received("a", Started(1, question))
+    b.log_removed(LOG)
+    b.log_added(f"{LOG}@1")
+    b.take_actions()
+    b.received("a", Records(1, LOG, 0, 2, 1, 0, (), b""))
+    b.received("a", Committed(1, LOG, 2, 0))
+    b.received("a", Started(1, question))
+    b.beat()
+    assert sent(b.take_actions(), "a") == [Follow(1, f"{LOG}@1", 0, 0, 0)]
+
+
+def sent_questions(b: Replica) -> list[Follow]:
+    """Return what a follower asks."""
+    b.linked("a")
+    return [frame for frame in sent(b.take_actions(), "a") if isinstance(frame, Follow)]
 
 
 def test_replica_asks_again_when_a_new_link_is_up() -> None:

@@ -232,3 +232,9 @@ def test_offset_where_records_resume_is_written_only_where_there_is_one() -> Non
         False,
         False,
     ]
+
+
+def test_what_was_given_up_is_of_no_other_log_of_the_name_when_one_was_deleted() -> None:
+    known = ("flow-0", "flow-0@1", "flow-0@2")
+    assert [Unclean(6, "flow", 9, 20).is_of(one) for one in known] == [True, False, False]
+    assert [Unclean(6, "flow@1", 9, 20).is_of(one) for one in known] == [False, True, False]

@@ -10,7 +10,7 @@ import pytest
 
 from tests.cluster.mutants import MUTANTS
 from tests.cluster.simulation import FAULTS as FAULTS_OF_ALL
-from tests.cluster.simulation import Broken, Simulation
+from tests.cluster.simulation import Broken, SimulatedNode, Simulation
 from tests.support.seeds import rounds, run_seed, told_on_failure
 from timestone.writing import segment_writer
 
@@ -86,6 +86,68 @@ def test_no_promise_is_broken_when_nodes_without_a_place_observe(
             counts = simulation.run(FAULTS)
         print(f"seed {seed}, run {number}: {counts}")
         shutil.rmtree(tmp_path / str(number))
+
+
+class Deleting(Simulation):
+    """Clusters whose logs are deleted again and again, and made again under the same names."""
+
+    has_deletions = True
+
+
+class DeletingObserved(Observing):
+    """The same with observers."""
+
+    has_deletions = True
+
+
+class DeletingWritten(Written):
+    """The same at level `written`."""
+
+    has_deletions = True
+
+
+@pytest.mark.parametrize("kind", [Deleting, DeletingObserved, DeletingWritten])
+@pytest.mark.parametrize("has_compaction", [False, True])
+def test_no_record_of_a_deleted_log_is_in_the_next_one_and_no_promise_is_broken(
+    kind: type[Simulation], has_compaction: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segment_writer, "REPLICA_RESERVE_OFFSETS", 40)
+    seed = run_seed("deletions")
+    for number in range(SEEDS):
+        simulation = kind(f"{seed} {number}", tmp_path / str(number))
+        simulation.has_compaction = has_compaction
+        with told_on_failure(TIMESTONE_SEED=seed, run=number):
+            counts = simulation.run(FAULTS)
+        assert counts["logs deleted"]
+        print(f"seed {seed}, run {number}: {counts}")
+        shutil.rmtree(tmp_path / str(number))
+
+
+class SameName(Deleting):
+    """A log has the name of the deleted one between replicas."""
+
+    def name_of(self, node: SimulatedNode, number: int) -> str:
+        return self.shards[number].name
+
+
+class OldFolder(Deleting):
+    """A node that comes back keeps what it has of a deleted log."""
+
+    def is_other(self, here: int, in_etcd: int) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("kind", [SameName, OldFolder])
+def test_simulation_breaks_when_a_log_passes_for_the_deleted_one_of_its_name(
+    kind: type[Simulation], tmp_path: Path
+) -> None:
+    for number in range(20):
+        try:
+            kind(f"d {number}", tmp_path / str(number)).run(FAULTS)
+        except (Broken, ValueError) as error:
+            print(f"seed d {number}: {error}")
+            return
+    pytest.fail("nothing is broken")
 
 
 @pytest.mark.parametrize(

@@ -168,9 +168,6 @@ class DiskFile:
         return rng.randint(min(sizes), max(sizes))
 
 
-DIRECTORY = 0
-"""A directory that maps names to the numbers of files."""
-
 _Change = Created | Renamed | Unlinked | DirectoryMade
 
 
@@ -178,8 +175,8 @@ def _apply_change(names: dict[str, int], change: _Change) -> None:
     match change:
         case Created(path, file):
             names[path.name] = file
-        case DirectoryMade(path):
-            names[path.name] = DIRECTORY
+        case DirectoryMade(path, directory):
+            names[path.name] = directory
         case Unlinked(path, file):
             if names.get(path.name) == file:
                 del names[path.name]
@@ -236,14 +233,22 @@ class Disk:
         recorder.stop()
         self._root = recorder.root
         self._files: dict[int, DiskFile] = {}
-        self._directories: dict[Path, _Directory] = {self._root.parent: _Directory()}
-        for path in recorder.base_directories:
-            self._directories[path] = _Directory()
-            if path.parent in self._directories:
-                self._directories[path.parent].durable[path.name] = DIRECTORY
+        self._numbers: dict[Path, int] = {self._root.parent: 0}
+        """Directories by their present names."""
+        self._directories: dict[int, _Directory] = {0: _Directory()}
+        for path, directory in recorder.base_directories.items():
+            self._made(path, directory)
+            self._directory(path.parent).durable[path.name] = directory
         for path, file in recorder.base_files.items():
             self._files[file] = DiskFile(bytearray(recorder.base[path]))
-            self._directories[path.parent].durable[path.name] = file
+            self._directory(path.parent).durable[path.name] = file
+
+    def _directory(self, path: Path) -> _Directory:
+        return self._directories[self._numbers[path]]
+
+    def _made(self, path: Path, directory: int) -> None:
+        self._numbers[path] = directory
+        self._directories[directory] = _Directory()
 
     def apply(self, number: int, operation: Operation) -> None:
         """Advance by one operation; `number` is its place in the recorder's list."""
@@ -261,31 +266,37 @@ class Disk:
             case CatalogChanged(file, data):
                 self._files[file] = DiskFile(bytearray(data))
             case DirectorySynced(path, started):
-                if path in self._directories:
-                    self._directories[path].synced(started)
+                if path in self._numbers:
+                    self._directory(path).synced(started)
             case Created() | DirectoryMade() | Unlinked() | Renamed():
                 self._change(number, operation)
 
     def _change(self, number: int, change: _Change) -> None:
         path = change.source if isinstance(change, Renamed) else change.path
-        self._directories[path.parent].changes.append((number, change))
-        if isinstance(change, DirectoryMade):
-            self._directories[path] = _Directory()
-        elif isinstance(change, Created):
-            self._files[change.file] = DiskFile()
+        self._directory(path.parent).changes.append((number, change))
+        match change:
+            case DirectoryMade(path, directory):
+                self._made(path, directory)
+            case Created(_, file):
+                self._files[file] = DiskFile()
+            case Renamed(source, target, file) if file < 0:
+                for one in [one for one in self._numbers if one == source or source in one.parents]:
+                    self._numbers[target / one.relative_to(source)] = self._numbers.pop(one)
+            case Unlinked(path, file) if file < 0:
+                del self._numbers[path]
 
     def image(self, rng: random.Random, loss: Loss) -> Image:
         """Return one tree that a power loss could leave at this moment."""
         directories: list[Path] = []
         files: dict[Path, bytes] = {}
-        waiting = [self._root.parent]
+        waiting = [(self._root.parent, 0)]
         while waiting:
-            parent = waiting.pop()
-            for name, file in sorted(self._directories[parent].image(rng, loss).items()):
+            parent, number = waiting.pop()
+            for name, file in sorted(self._directories[number].image(rng, loss).items()):
                 path = parent / name
-                if file == DIRECTORY:
+                if file < 0:
                     directories.append(path.relative_to(self._root))
-                    waiting.append(path)
+                    waiting.append((path, file))
                 else:
                     files[path.relative_to(self._root)] = self._files[file].image(rng, loss)
         return Image(tuple(directories), files)

@@ -75,6 +75,8 @@ class SyncFailed:
 @dataclass(frozen=True, slots=True)
 class DirectoryMade:
     path: Path
+    directory: int
+    """Its number, below 0; it stays when the directory is renamed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +95,14 @@ class Renamed:
     source: Path
     target: Path
     file: int
+    """Its number, or that of a directory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unlinked:
     path: Path
     file: int
+    """Its number, or that of a directory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,13 +148,14 @@ class RecordingFiles(Files):
     def __init__(self, root: Path) -> None:
         self.root = root
         self.base: dict[Path, bytes] = {}
-        self.base_directories: list[Path] = []
+        self.base_directories: dict[Path, int] = {}
         self.base_files: dict[Path, int] = {}
         self.operations: list[Operation] = []
         self._lock = threading.Condition(threading.RLock())
         self._names: dict[Path, int] = {}
+        self._directories: dict[Path, int] = {}
         self._open: dict[int, int] = {}
-        self._file_count = 0
+        self._file_count = self._directory_count = 0
         self._catalog_seen: dict[Path, bytes] = {}
         self._take_base()
         sqlite_calls.watch(self)
@@ -158,10 +163,10 @@ class RecordingFiles(Files):
     def _take_base(self) -> None:
         if not self.root.exists():
             return
-        self.base_directories.append(self.root)
+        self.base_directories[self.root] = self._number(self.root)
         for path in sorted(self.root.rglob("*")):
             if path.is_dir():
-                self.base_directories.append(path)
+                self.base_directories[path] = self._number(path)
             elif path.is_file():
                 self.base[path] = path.read_bytes()
                 self.base_files[path] = self._name(path)
@@ -172,6 +177,11 @@ class RecordingFiles(Files):
         self._file_count += 1
         self._names[path] = self._file_count
         return self._file_count
+
+    def _number(self, path: Path) -> int:
+        self._directory_count -= 1
+        self._directories[path] = self._directory_count
+        return self._directory_count
 
     def stop(self) -> None:
         """Stop recording SQLite's operations."""
@@ -304,14 +314,25 @@ class RecordingFiles(Files):
     def make_directory(self, path: Path) -> None:
         with self._recording():
             super().make_directory(path)
-            self.operations.append(DirectoryMade(path))
+            self.operations.append(DirectoryMade(path, self._number(path)))
 
     def rename(self, source: Path, target: Path) -> None:
         assert source.parent == target.parent, "the model of a directory knows renames within it only"
         with self._recording():
             super().rename(source, target)
-            self._names[target] = self._names.pop(source)
-            self.operations.append(Renamed(source, target, self._names[target]))
+            is_file = source in self._names
+            for numbers in (self._names, self._directories):
+                moved = [path for path in numbers if path == source or source in path.parents]
+                for path in moved:
+                    numbers[target / path.relative_to(source)] = numbers.pop(path)
+            self.operations.append(
+                Renamed(source, target, self._names[target] if is_file else self._directories[target])
+            )
+
+    def remove_directory(self, path: Path) -> None:
+        with self._recording():
+            super().remove_directory(path)
+            self.operations.append(Unlinked(path, self._directories.pop(path)))
 
     def unlink(self, path: Path) -> None:
         with self._recording():

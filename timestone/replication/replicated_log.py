@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, cast
 
 from timestone.commit.submission import Submission
 from timestone.config import Ack
-from timestone.errors import CorruptRecord, NotLeader, OffsetOutOfRange
+from timestone.errors import CorruptRecord, NotLeader, OffsetOutOfRange, StoreClosed, TimestoneError
 from timestone.kernel.entries import Entries
 from timestone.log import Log
 from timestone.reading.segment_list import SegmentList
@@ -245,11 +245,14 @@ class ReplicatedLog(Log):
 
     def follow(self) -> None:
         """Take no more appends of clients, and fail those that wait: their outcome is unknown."""
+        self._refuse(self._unknown())
+
+    def _refuse(self, error: TimestoneError) -> None:
         with self._end.lock, self.wakeups.lock:
             self._replica_end.leads = self.is_held = False
             waiting, self._waiting = self._waiting, []
         for _, _, submission in waiting:
-            submission.resolve(self._unknown())
+            submission.resolve(error)
 
     def close(self) -> None:
         """See `Log`. Appends that wait for other replicas are of unknown outcome."""
@@ -257,6 +260,11 @@ class ReplicatedLog(Log):
             super().close()
         finally:
             self.follow()
+
+    def delete(self, note: Callable[[], None]) -> None:
+        """See `Log`. Appends that wait for other replicas fail."""
+        super().delete(note)
+        self._refuse(StoreClosed(f"log {self.folder.name} was deleted"))
 
     def append_replica(
         self,

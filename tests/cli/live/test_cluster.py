@@ -1,11 +1,13 @@
 """`timestone cluster` with a real etcd."""
 
+import asyncio
 import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,8 @@ from tests.cli import processes
 from tests.cluster.etcd_server import EtcdServer, etcd_server
 from tests.house.pages import blocks
 from tests.support.ports import reserved_port
+from timestone_cluster.etcd.client import EtcdClient
+from timestone_cluster.etcd.keys import ClusterKeys, ClusterValue
 
 pytestmark = pytest.mark.slow
 
@@ -132,3 +136,24 @@ def _printed(script: list[str], folder: Path) -> str:
             os.killpg(shell.pid, signal.SIGKILL)
         assert shell.stdout is not None
         return shell.stdout.read()
+
+
+def test_log_is_deleted_once_and_not_on_a_cluster_of_an_earlier_version(server: EtcdServer) -> None:
+    url = f"etcd://127.0.0.1:{server.port}/deletions"
+    timestone("init", url)
+    timestone("create-log", url, "telemetry")
+    assert "cannot ask" in timestone("delete-log", url, "telemetry", expect=64).stderr
+    done = json.loads(timestone("delete-log", url, "telemetry", "--yes", "--json").stdout)
+    assert done == {"log": "telemetry", "shards": []}
+    assert "the cluster has none" in timestone("delete-log", url, "telemetry", "--yes", expect=64).stderr
+    assert "the server's own" in timestone("delete-log", url, "mqtt-state", "--yes", expect=64).stderr
+    timestone("create-log", url, "telemetry")
+
+    async def make_older() -> None:
+        async with EtcdClient([server.url]) as etcd:
+            keys = ClusterKeys("deletions")
+            value = ClusterValue.decode((await etcd.read(keys.cluster)).pairs[keys.cluster].value)
+            await etcd.put(keys.cluster, replace(value, level=3).encode())
+
+    asyncio.run(make_older())
+    assert "cluster finalize" in timestone("delete-log", url, "telemetry", "--yes", expect=64).stderr

@@ -63,6 +63,31 @@ def test_transaction_depends_on_the_life_of_another_key(server: EtcdServer) -> N
     asyncio.run(run())
 
 
+def test_key_is_put_in_place_of_another_only_at_the_revision_that_was_read(server: EtcdServer) -> None:
+    async def run() -> None:
+        async with EtcdClient([server.url]) as etcd:
+            gone = (await etcd.put("instead/a", b"1")).found
+            assert gone is not None
+            await etcd.put("instead/a", b"2")
+            assert not (await etcd.put("instead/b", b"3", instead=("instead/a", gone.revision))).is_done
+            revision = (await etcd.read("instead/a")).pairs["instead/a"].revision
+            since = revision + 1
+            assert (await etcd.put("instead/b", b"3", instead=("instead/a", revision))).is_done
+            assert {key: pair.value for key, pair in (await etcd.read("instead/")).pairs.items()} == {
+                "instead/b": b"3"
+            }
+            async for changes in etcd.watch("instead/", since):
+                if changes:  # both at once
+                    assert {change.key: change.found is None for change in changes} == {
+                        "instead/a": True,
+                        "instead/b": False,
+                    }
+                    break
+            assert not (await etcd.put("instead/b", b"4", instead=("instead/a", revision))).is_done
+
+    asyncio.run(run())
+
+
 def test_key_is_gone_when_its_lease_has_ended(server: EtcdServer) -> None:
     async def run() -> None:
         async with EtcdClient([server.url]) as etcd:

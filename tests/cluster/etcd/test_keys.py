@@ -16,7 +16,11 @@ from timestone_cluster.etcd.keys import (
     NodeValue,
     check_log_name,
     decode_arrivals,
+    decode_deletions,
     encode_arrivals,
+    encode_deletions,
+    replica_id,
+    replica_name,
 )
 
 
@@ -83,3 +87,14 @@ def test_counts_are_the_same_after_etcd_and_anything_else_is_refused() -> None:
                   b'{"version": 1, "served": {"1": -1}, "passed_on": {}}'):  # fmt: skip
         with pytest.raises(UndecodableValue, match="invalid value in etcd"):
             decode_arrivals(value)
+
+
+def test_count_of_deletions_is_the_same_after_etcd_and_makes_another_log() -> None:
+    assert [decode_deletions(encode_deletions(count)) for count in (1, 7)] == [1, 7]
+    for wrong in (b"", b"7", b'{"version": 1, "count": -1}', b'{"version": 1}'):
+        with pytest.raises(UndecodableValue):
+            decode_deletions(wrong)
+    assert len({replica_id("c", "a", shard, count) for shard in (0, 1) for count in (0, 1, 2)}) == 6
+    assert replica_id("c", "a", 0) == replica_id("c", "a", 0, 0)  # of a version without deletions
+    assert [replica_name("a", 3, count) for count in (0, 1)] == ["a-3", "a-3@1"]
+    assert LogValue(deletions=3).encode() == LogValue().encode()

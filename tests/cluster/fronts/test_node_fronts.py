@@ -1,13 +1,20 @@
 """What fronts on each node ask of it. With real nodes and etcd: test_flight."""
 
+import logging
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from flight_front.front import FlightFront
+from flight_front.settings import FlightSettings
 from tests.support.workload import crash_config
 from timestone.errors import NotLeader, UnknownLog
 from timestone.replication.replicated_log import ReplicatedLog
 from timestone.store import Store
+from timestone_cluster.etcd.client import Coordinator
+from timestone_cluster.etcd.keys import SERVER_LOGS, ClusterKeys
+from timestone_cluster.etcd.registry import Registry
 from timestone_cluster.fronts.node_fronts import DOCUMENTS_LOG, NodeFronts
 
 
@@ -36,3 +43,13 @@ def test_documents_of_a_shard_are_read_again_when_another_replica_has_led(tmp_pa
         with pytest.raises(NotLeader, match="has not led all the time"):
             first.put_many("a", {"one": b"stale"})
         log.follow()
+
+
+def test_logs_that_fronts_write_for_themselves_are_not_deleted(tmp_path: Path) -> None:
+    with Store(tmp_path, crash_config(), log_type=ReplicatedLog) as store:
+        front = FlightFront(store, FlightSettings(), log=logging.getLogger("test"))
+        fronts = NodeFronts([front], store)
+        assert fronts.own_logs == SERVER_LOGS
+        fronts._registry = Registry(cast(Coordinator, None), ClusterKeys("plant"), lambda: None)
+        with pytest.raises(UnknownLog):
+            fronts.delete_log(DOCUMENTS_LOG)

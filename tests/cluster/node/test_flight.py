@@ -69,8 +69,10 @@ def test_any_node_reads_and_follows_and_the_leader_appends(tmp_path: Path) -> No
                 put(client, command(log=LOG), batch([b"c"]))
             with pytest.raises(REFUSED, match=f"append at {address}"):
                 act(client, "post", log=LOG, producer="p", number=0, parts=[])
-            with pytest.raises(REFUSED, match="delete-log is not served for the logs of a cluster yet"):
-                act(client, "delete-log", log=LOG)
+            with pytest.raises(REFUSED, match="deleted with all its partitions"):
+                act(client, "delete-log", log=LOG, partition=0)
+            with pytest.raises(REFUSED, match="there is no such log"):
+                act(client, "delete-log", log="fronts-state")
             for kind, values in (("commit", {"reader": "r", "offset": 1}), ("lags", {})):
                 with pytest.raises(REFUSED, match=f"append at {address}"):
                     act(client, kind, log=LOG, **values)
@@ -92,8 +94,23 @@ def test_any_node_reads_and_follows_and_the_leader_appends(tmp_path: Path) -> No
             assert act(client, "configure", log="other", settings={"retention_bytes": 5})["settings"] == {
                 "retention_bytes": 5, "retention_ms": 1000,
             }  # fmt: skip
+            assert act(client, "delete-log", log="other") == {"deleted": "other"}
+            with pytest.raises(REFUSED, match="there is no such log"):
+                client.do_get(ticket(log="other"), options()).read_all()
+            assert act(client, "delete-log", log=LOG) == {"deleted": LOG}
+            thread.join(LIMIT_S)  # a follower of the log ends with it
+            assert not thread.is_alive()
+            act(client, "create-log", log=LOG)
+            found.clear()
+            thread = threading.Thread(target=follow)
+            thread.start()
+            cluster.at_leader(lambda other: put(other, command(log=LOG), batch([b"new"])))
+            wait_for(lambda: found == [b"new"])
+            for number in range(3):
+                assert read_at(cluster, number, 1) == [b"new"]
             follower.stop()
             thread.join(LIMIT_S)
+            assert not thread.is_alive()
 
 
 @pytest.mark.parametrize("ack", ["synced", "written"])

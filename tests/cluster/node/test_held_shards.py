@@ -17,8 +17,16 @@ from timestone.format.failed_fsync_marker import mark_failed_fsync
 from timestone.kernel.entries import HEADER_BYTES
 from timestone.replication.replicated_log import ReplicatedLog
 from timestone.store import Store
+from timestone_cluster.errors import WrongCluster
 from timestone_cluster.etcd.client import EtcdClient, KeyValue
-from timestone_cluster.etcd.keys import ClusterKeys, ClusterValue, LogValue, NodeValue
+from timestone_cluster.etcd.keys import (
+    ClusterKeys,
+    ClusterValue,
+    LogValue,
+    NodeValue,
+    encode_deletions,
+    replica_id,
+)
 from timestone_cluster.etcd.registry import Registry
 from timestone_cluster.node import held_shards
 from timestone_cluster.node.held_shards import (
@@ -28,7 +36,6 @@ from timestone_cluster.node.held_shards import (
     log_values,
     make_replica_folder,
     note_failed_flushes,
-    replica_id,
 )
 from timestone_cluster.shard_record import ShardRecord
 
@@ -38,6 +45,9 @@ LOGS = {"telemetry": LogValue({"retention_ms": 1000})}
 
 def pair(record: ShardRecord | None = None, value: bytes = b"") -> KeyValue:
     return KeyValue("k", value if record is None else record.encode(), 1, 1)
+
+
+COUNTED = [pair(value=encode_deletions(count)) for count in range(4)]
 
 
 def holding(folder: Path, check: Callable[[HeldShards, Store], object]) -> None:
@@ -92,8 +102,11 @@ def test_replica_stays_when_its_record_is_gone_or_not_valid(tmp_path: Path) -> N
 
 
 def test_log_is_left_out_when_its_value_is_not_valid() -> None:
-    found = log_values({"telemetry": pair(value=LogValue().encode()), "flow": pair(value=b"[]")})
-    assert list(found) == ["telemetry"]
+    valid = pair(value=LogValue().encode())
+    logs = {"telemetry": valid, "flow": pair(value=b"[]"), "again": valid, "state": valid}
+    deleted = {"again": pair(value=encode_deletions(2)), "state": pair(value=b"{}")}
+    found = log_values(logs, deleted)
+    assert {name: value.deletions for name, value in found.items()} == {"telemetry": 0, "again": 2}
 
 
 async def left_by_b(etcd: EtcdClient, keys: ClusterKeys) -> ShardRecord:
@@ -249,6 +262,66 @@ def test_observer_may_come_back_with_its_files_and_deletes_them_when_it_observes
 
     with etcd_server(tmp_path / "etcd") as server:
         asyncio.run(with_etcd(server.url))
+
+
+def test_deleted_log_is_replicated_no_more_and_its_files_go_and_the_next_one_is_another(
+    tmp_path: Path,
+) -> None:
+    here, again = pair(ShardRecord.first(("a", "b", "c"))), {"telemetry": LogValue(deletions=1)}
+
+    async def run() -> None:
+        with Store(tmp_path, crash_config(), log_type=ReplicatedLog) as store:
+            around = Noted()
+            held = HeldShards(store, CLUSTER, "b", around, has_front=True)
+            held.take(0, here, {**LOGS, "flow": LogValue()}, 7)
+            before = store.log("telemetry")
+            assert held.delete({}) is None  # a key that is missing proves nothing
+            deleting = held.delete({"telemetry": COUNTED[1], "unknown": COUNTED[1]})
+            assert deleting is not None
+            assert (around.deletions, list(held.shards[0].replica.logs)) == (["telemetry"], ["flow-0"])
+            assert held.delete({"telemetry": COUNTED[1]}) is None  # under way
+            held.take(0, here, again, 7)
+            assert held.shards[0].log("telemetry-0") is None  # until the files are gone
+            await deleting
+            assert (store.log_names(), around.refreshed) == ([("flow", 0)], 1)
+            held.take(0, here, again, 7)
+            assert list(held.shards[0].replica.logs) == ["flow-0", "telemetry-0@1"]
+            after = held.shards[0].log("telemetry-0")
+            assert after is not None and after.id not in (before.id, replica_id("c1", "telemetry", 0))
+            assert held.delete({"telemetry": COUNTED[1]}) is None
+            await held.shards[0].close()
+
+    asyncio.run(run())
+
+
+def test_deleted_log_of_a_shard_that_was_left_is_deleted_after_the_next_start(tmp_path: Path) -> None:
+    async def run() -> None:
+        for deletions, left in ((0, 1), (1, 0)):
+            with Store(tmp_path, crash_config(), log_type=ReplicatedLog) as store:
+                make_replica_folder(store, "telemetry", 1, replica_id("c1", "telemetry", 1))
+                store.log("telemetry", 1)
+                held = HeldShards(store, CLUSTER, "b", Noted(), has_front=True)
+                if (deleting := held.delete({"telemetry": COUNTED[deletions]})) is not None:
+                    await deleting
+                assert len(store.log_names()) == left
+
+    asyncio.run(run())
+
+
+def test_log_of_a_later_deletion_than_etcd_knows_of_is_refused_and_stays(tmp_path: Path) -> None:
+    here = pair(ShardRecord.first(("a", "b", "c")))
+
+    def make(held: HeldShards, store: Store) -> None:
+        held.take(0, here, {"telemetry": LogValue(deletions=2)}, 7)
+
+    def refuse(held: HeldShards, store: Store) -> None:
+        assert held.delete({"telemetry": COUNTED[1]}) is None
+        with pytest.raises(WrongCluster, match="etcd was restored from the past"):
+            held.take(0, here, {"telemetry": LogValue(deletions=1)}, 7)
+        assert store.log_names() == [("telemetry", 0)]
+
+    for check in (make, refuse):
+        holding(tmp_path, check)
 
 
 def test_damage_that_a_start_has_found_is_known_to_the_next_one(tmp_path: Path) -> None:

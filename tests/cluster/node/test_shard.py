@@ -25,6 +25,7 @@ class Noted:
         self.refreshed = 0
         self.takes_beats = True
         self.beats: list[tuple[str, int, int]] = []
+        self.deletions: list[str] = []
 
     def send(self, node: str, item: Item) -> None:
         assert isinstance(item, list)
@@ -44,6 +45,9 @@ class Noted:
 
     def served(self, shard: int) -> None: ...
     def lost(self, shard: int) -> None: ...
+    def deleted(self, log: str) -> None:
+        self.deletions.append(log)
+
     def has_left(self, shard: int) -> bool:
         return True
 

@@ -11,7 +11,7 @@ import pytest
 from mqtt_front.codec.properties import Properties
 from mqtt_front.protocol.events import Publishes, PublishRow
 from mqtt_front.protocol.header_block import header_block
-from mqtt_front.retained.checkpoint import decode_checkpoint, encode_retained
+from mqtt_front.retained.checkpoint import CHECKPOINT_KEY, decode_checkpoint, encode_retained
 from mqtt_front.retained.keeper import SPACE, Appended, Retaining, has_retained
 from mqtt_front.retained.messages import UNOWNED, RetainedMessage, RetainedMessages
 from mqtt_front.runtime.clocks import PassingTime
@@ -212,6 +212,23 @@ def test_failed_save_is_repeated(
     parts.loop.pass_time(1.0)
     parts.save()
     assert parts.retaining.saved and set(store.documents.items(SPACE)) == {"a", ""}
+
+
+def test_message_of_a_deleted_log_is_forgotten_when_another_is_made_under_its_name(
+    store: Store, executor: ThreadPoolExecutor
+) -> None:
+    parts, log = Parts(store, executor, "mqtt", "other"), store.log("mqtt")
+    append(log, "x", b"old")
+    append(log, "a", b"old")
+    append(store.log("other"), "b", b"of the other")
+    assert len(parts.values()) == 3
+    parts.save()
+    store.delete_log("mqtt")
+    parts = Parts(store, executor, "mqtt", "other")
+    assert parts.values() == {"b": b"of the other"}
+    assert set(store.documents.items(SPACE)) == {"b", CHECKPOINT_KEY}
+    append(store.log("mqtt"), "c", b"new")  # at the offset of the one that is gone
+    assert Parts(store, executor, "mqtt", "other").values() == {"b": b"of the other", "c": b"new"}
 
 
 def test_topic_routed_to_another_log_has_one_message(store: Store, executor: ThreadPoolExecutor) -> None:

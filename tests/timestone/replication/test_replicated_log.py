@@ -15,7 +15,7 @@ from tests.support.waiting import TIMEOUT_S, wait_for
 from tests.support.workload import crash_config
 from tests.timestone.replication.replicas import leading, payloads, recorded, replicated, ship, submitted
 from timestone.config import Ack
-from timestone.errors import CorruptLog, InvalidName, NotLeader, OffsetOutOfRange
+from timestone.errors import CorruptLog, InvalidName, NotLeader, OffsetOutOfRange, StoreClosed
 from timestone.replication.replicated_log import GenerationRun, ReplicatedLog
 from timestone.store import Store
 from timestone.writing.segment_writer import REPLICA_RESERVE_OFFSETS
@@ -91,6 +91,17 @@ def test_waiting_append_fails_when_the_log_is_closed(tmp_path: Path) -> None:
         assert not waiting.resolved
     with pytest.raises(NotLeader, match="may be in the log or not"):
         waiting.wait(0)
+
+
+def test_waiting_append_fails_when_the_log_is_deleted(tmp_path: Path) -> None:
+    with replicated(tmp_path) as log:
+        log.lead(1)
+        waiting = submitted(log, b"a")
+        log.sync()
+        log._store.delete_log(log.name)  # type: ignore[attr-defined]
+        with pytest.raises(StoreClosed, match="log telemetry-0 was deleted"):
+            waiting.wait(0)
+        assert not log.leads
 
 
 @pytest.mark.parametrize("append", ["append", "append_many"])
