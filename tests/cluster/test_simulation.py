@@ -14,7 +14,7 @@ from tests.cluster.simulation import Broken, SimulatedNode, Simulation
 from tests.support.seeds import rounds, run_seed, told_on_failure
 from timestone.writing import segment_writer
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 SEEDS = rounds(5, "TIMESTONE_CLUSTER_SEEDS")
 FAULTS = 12
