@@ -20,7 +20,7 @@ from tests.cluster.small_disk import SmallDisk
 from tests.support.certificates import Authority
 from tests.support.wrong_clock import WrongClock, clock_library
 from timestone_bench.tier.s3_server import Identity, S3Server
-from timestone_cluster.errors import ClusterError
+from timestone_cluster.errors import ClusterError, EtcdUnavailable
 from timestone_cluster.etcd.address import Certificates
 from timestone_cluster.etcd.client import EtcdClient
 from timestone_cluster.etcd.keys import ClusterKeys
@@ -64,6 +64,17 @@ class MachineCluster:
                 return await call(client)
 
         return asyncio.run(run())
+
+    def insist(self, call: Callable[[EtcdClient], Awaitable[T]], limit_s: float) -> T:
+        """Return what a call returns that may be repeated, as an operator repeats it while etcd is slow."""
+        ends_s = time.monotonic() + limit_s
+        while True:
+            try:
+                return self.ask(call)
+            except EtcdUnavailable:
+                if time.monotonic() > ends_s:
+                    raise
+                time.sleep(0.5)
 
     def status(self) -> ClusterStatus:
         """Return what etcd has. Raises ClusterError."""

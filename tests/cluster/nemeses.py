@@ -12,6 +12,7 @@ from tests.cluster.small_disk import remove_all
 from timestone_cluster.errors import ClusterError
 from timestone_cluster.etcd.client import EtcdClient
 from timestone_cluster.moving import drain_node, remove_node, undrain_node, unremove_node
+from timestone_cluster.operations import cluster_status
 
 STOP_S = 60.0
 """Time for an orderly stop beside any other fault, on a busy machine."""
@@ -249,13 +250,13 @@ class Nemesis:
         for member in self.cluster.etcd.values():
             member.start(limit_s)  # one that was cut off waits for others to dial it
         self.cluster.until(lambda status: len(status.nodes) >= len(NODES), limit_s)
-        for found in self.cluster.status().nodes:
+        for found in self.cluster.insist(lambda etcd: cluster_status(etcd, KEYS), limit_s).nodes:
             for undo in (undrain_node, unremove_node):
                 with suppress(ValueError):  # it was not drained or removed
-                    self.cluster.ask(functools.partial(undo, keys=KEYS, node=found.id))
+                    self.cluster.insist(functools.partial(undo, keys=KEYS, node=found.id), limit_s)
         for lost in self._gone:
             with suppress(ValueError):  # it had no replica
-                self.cluster.ask(self._giving_away(remove_node, lost, limit_s))
+                self.cluster.insist(self._giving_away(remove_node, lost, limit_s), limit_s)
         self._gone.clear()
 
     @staticmethod
