@@ -5,7 +5,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 SEEN_BY_SPARK := $(VENV)/.seen-by-spark
-SPARK_CLASSES := build/spark-classes.jsa
 PYTEST := $(BIN)/python -m pytest
 DEMO_MESSAGES ?= 100000
 KERNELS := $(wildcard timestone/kernel/*.pyx timestone/kernel/*.h mqtt_front/kernel/*.pyx mqtt_front/kernel/*.h)
@@ -31,7 +30,7 @@ demo: $(INSTALLED) ## 200 devices -> MQTT -> log -> pipeline -> Parquet, and eve
 cluster-demo: $(INSTALLED) ## etcd and three nodes here, devices that append, a leader killed, counts compared
 	@$(BIN)/python -m examples.cluster_demo
 
-test: $(INSTALLED) $(if $(TESTS),,$(SPARK_CLASSES)) ## the whole test suite (TESTS="tests/cli -k serve" for a part of it)
+test: $(INSTALLED) ## the whole test suite (TESTS="tests/cli -k serve" for a part of it)
 	@$(PYTEST) $(if $(TESTS),$(TESTS),$(SIDE_BY_SIDE) --reruns 1)
 
 check: lint ## what to run before each commit: lint, then the fast tests
@@ -172,10 +171,6 @@ $(INSTALLED): pyproject.toml setup.py $(KERNELS) | $(SEEN_BY_SPARK)
 	@$(BIN)/python -m pip install --disable-pip-version-check --timeout 120 --editable '.[dev]'
 	@$(BIN)/python -m compileall -q access bench cli cluster console flight_front mqtt_front pipeline pyspark_timestone tiering timestone
 	@touch $@
-
-# A minute of processor time, once; each start of Spark in the tests then takes five seconds less.
-$(SPARK_CLASSES): $(INSTALLED)
-	-@$(BIN)/python -m tests.support.quick_java
 
 clean: ## remove what builds, tests and demos left behind
 	rm -rf build dist ./*.egg-info .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

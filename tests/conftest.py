@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.quick_directory import MEMORY
-from tests.support.quick_java import quick_java
+from tests.support.quick_java import QUICK_JAVA
 
 # Container images often forbid bytecode files. Hundreds of child processes would then compile every module again, which
 # is most of the processor time of a command.
@@ -149,7 +149,7 @@ def plain_environment() -> None:
         if name != "TIMESTONE_PURE":
             del os.environ[name]
     # Spark's launcher adds this to the options of every driver, of every test, page or program.
-    os.environ["SPARK_SUBMIT_OPTS"] = quick_java()
+    os.environ["SPARK_SUBMIT_OPTS"] = QUICK_JAVA
 
 
 @pytest.fixture(autouse=True)

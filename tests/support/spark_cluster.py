@@ -18,7 +18,7 @@ import pyspark
 
 from pyspark_timestone.jvm.java import find_java
 from tests.support.ports import reserved_port
-from tests.support.quick_java import quick_java
+from tests.support.quick_java import QUICK_JAVA
 
 SPARK = Path(pyspark.__file__).parent
 
@@ -41,7 +41,7 @@ def spark_environment(root: Path) -> dict[str, str]:
         "SPARK_HOME": str(SPARK),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_MEMORY": "128m",
-        "SPARK_DAEMON_JAVA_OPTS": quick_java(),
+        "SPARK_DAEMON_JAVA_OPTS": QUICK_JAVA,
         "PYSPARK_PYTHON": sys.executable,
     }
 
@@ -127,7 +127,7 @@ class StandaloneCluster:
             "spark.ui.enabled": "false",
             "spark.driver.memory": "512m",
             "spark.executor.memory": "512m",
-            "spark.executor.extraJavaOptions": quick_java(),
+            "spark.executor.extraJavaOptions": QUICK_JAVA,
             "spark.sql.shuffle.partitions": "2",
             # No task before there is an executor on every worker, however long that takes.
             "spark.cores.max": str(self._workers),
