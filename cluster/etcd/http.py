@@ -18,7 +18,7 @@ _IDLE = 4
 
 
 class NotConnected(ConnectionError):
-    """There is no connection, so nothing was sent."""
+    """No connection was made, so nothing was sent."""
 
 
 class _Connection(NamedTuple):

@@ -781,7 +781,7 @@ class Simulation:
             there = self.nodes[node_of(member)]
             other, has = there.logs.get(number), there.made.get(number, 0)
             if self.member(there) != member:
-                continue  # is no more, since its machine was booted again
+                continue  # ended when its machine was booted again
             if other is not None and (has < made or (has == made and other.end < needed)):
                 raise Broken(f"{member} is in sync and has {other.end} of {needed} records")
 

@@ -73,7 +73,7 @@ class Run:
 
 
 def build_library(folder: Path, source: Path = SOURCE) -> Path | None:
-    """Compile the library, or another one of a single file; None where there is no compiler."""
+    """Compile the library, or another one of a single file; None without a compiler."""
     compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
     if compiler is None or sys.platform != "linux":
         return None

@@ -9,7 +9,7 @@ SOURCE = Path(__file__).with_suffix(".c")
 
 
 class WrongClock:
-    """The wall clock of one or several processes. Where there is no compiler, it is right, and cannot be set."""
+    """The wall clock of one or several processes. Without a compiler it is right, and cannot be set."""
 
     def __init__(self, file: Path, library: Path | None) -> None:
         """file: what the processes read. library: from `clock_library`."""
@@ -31,5 +31,5 @@ class WrongClock:
 
 
 def clock_library(folder: Path) -> Path | None:
-    """Compile the library; None where there is no compiler."""
+    """Compile the library; None without a compiler."""
     return build_library(folder, SOURCE)
