@@ -184,10 +184,12 @@ def deleted_by_command(cluster: MqttCluster, *words: str) -> subprocess.Complete
 
 
 def rows(address: str, shard: int) -> list[bytes | None] | None:
-    """Return what a node reads of a partition by Flight; None while it does not have the log."""
+    """Return what a node reads of a partition by Flight; None while it does not have the log or only starts."""
     with fl.connect(f"grpc://{address}") as client:
         try:
             return values_of(client.do_get(ticket(log="mqtt", partition=shard), options()).read_all())
+        except fl.FlightUnavailableError:
+            return None
         except (fl.FlightError, pa.ArrowException) as error:
             if any(text in str(error) for text in ("no such log", "was deleted")):
                 return None
