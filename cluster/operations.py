@@ -205,9 +205,10 @@ async def delete_log(etcd: Coordinator, keys: ClusterKeys, name: str, created: i
         if created not in (None, pair.created):
             raise ValueError(f"invalid log {name!r}: another one was made under this name since")
         found = pairs.get(keys.deleted(name))
-        count = decode_deletions(found.value) if found is not None else 0
+        before = found.value if found is not None else encode_deletions(0)
         created = pair.created
-        value, instead = encode_deletions(count + 1), (pair.key, pair.revision)
+        value = encode_deletions(decode_deletions(before) + 1, before)
+        instead = pair.key, pair.revision
         if (await etcd.put(keys.deleted(name), value, instead=instead)).is_done:
             return
 

@@ -164,6 +164,7 @@ async def plan_repair(
             frozenset([chosen.member]),
             tuple(dict.fromkeys(nodes))[: cluster.replicas],
             unclean=unclean,
+            others=record.others if record is not None else "",
         )
         plans.append(Plan(number, tuple(reports), chosen, made, revision))
     return plans, refused
@@ -326,7 +327,8 @@ async def restore_cluster(
         await etcd.put(keys.cluster, value.encode(), revision=0)
     for name, count in deletions.items():  # first: the node deletes what is older
         if count:
-            await etcd.put(keys.deleted(name), encode_deletions(count))
+            before = pairs[keys.deleted(name)].value if keys.deleted(name) in pairs else b"{}"
+            await etcd.put(keys.deleted(name), encode_deletions(count, before))
     for name, log in _restored_logs(alive).items():
         await etcd.put(keys.log(name), log.encode(), revision=0)
     kept = {keys.cluster, *map(keys.shard, records), *map(keys.placed, records)}
@@ -422,6 +424,7 @@ def _restored_records(
                     for name in sorted(names)
                 ),
             ),
+            others=old[number].others if number in old else "",
         )
         for number in range(value.shards)
     }

@@ -79,6 +79,8 @@ class ShardRecord:
     left: tuple[tuple[str, int], ...] = ()
     """Nodes that have lost their place, each with the generation, and that may have files of the shard still. None is
     back before it has deleted them and another generation has begun: what a node has promised counts until then."""
+    others: str = ""
+    """JSON of the fields of later versions, which every change keeps; empty without one."""
 
     @classmethod
     def first(cls, members: tuple[str, ...]) -> Self:
@@ -224,6 +226,7 @@ class ShardRecord:
     def encode(self) -> bytes:
         """Return the value as etcd has it: JSON, keys sorted, so that equal records are equal bytes."""
         fields = {
+            **json.loads(self.others or "{}"),
             "version": _VERSION,
             "generation": self.generation,
             "leader": self.leader,
@@ -253,6 +256,9 @@ class ShardRecord:
         if fields["version"] != _VERSION:
             raise ValueError(f"expected version {_VERSION}, got {fields['version']!r}")
         leader = fields["leader"]
+        others = {
+            name: one for name, one in fields.items() if name not in ("version", *cls.__dataclass_fields__)
+        }
         found = cls(
             _whole(fields["generation"], MOST_GENERATION),
             None if leader is None else _name(leader),
@@ -265,6 +271,7 @@ class ShardRecord:
                 for g, log, *offsets in fields["unclean"]
             ),
             tuple((_name(node), _whole(g, MOST_GENERATION)) for node, g in fields.get("left", [])),
+            json.dumps(others, sort_keys=True) if others else "",
         )
         if not found.isr or not found.replicas or (leader is None) != (found.run == 0):
             raise ValueError("expected in-sync members, replicas, and a run of the leader if there is one")

@@ -117,6 +117,8 @@ class ClusterValue:
     """Templates of `division`; cannot change."""
     ack: Ack = Ack.SYNCED
     """What a replica has done with a record when it counts as having it; cannot change."""
+    others: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of later versions: ignored, and kept when the value is changed."""
 
     def changed(self, settings: Mapping[str, Any]) -> "ClusterValue":
         """Return the value with other settings. Raises ValueError for an invalid one."""
@@ -130,7 +132,8 @@ class ClusterValue:
 
     def encode(self) -> bytes:
         """Return the value in etcd."""
-        return json.dumps({"version": 1, **asdict(self)}, sort_keys=True).encode()
+        known = asdict(self)
+        return json.dumps({"version": 1, **known.pop("others"), **known}, sort_keys=True).encode()
 
     @classmethod
     @functools.lru_cache(256)
@@ -142,7 +145,10 @@ class ClusterValue:
             level = _whole(fields.get("level", 1))
             topic_keys = tuple(check_template(_text(one)) for one in fields.get("topic_keys", ()))
             ack = check_ack(fields.get("ack", Ack.SYNCED))
-            found = cls(_text(fields["id"]), shards, replicas, min_isr, level, topic_keys=topic_keys, ack=ack)
+            numbers = shards, replicas, min_isr, level
+            found = cls(
+                _text(fields["id"]), *numbers, topic_keys=topic_keys, ack=ack, others=_others(fields, cls)
+            )
             if not (1 <= found.shards <= MOST_SHARDS and 1 <= found.min_isr <= found.replicas):
                 raise ValueError("numbers out of range")
             return found.changed({name: fields[name] for name in CLUSTER_SETTINGS if name in fields})
@@ -240,6 +246,8 @@ class LogValue:
     """Of all its replicas, where they differ from the defaults."""
     deletions: int = 0
     """How many logs of its name were deleted before: not in the value, but in a key of its own."""
+    others: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of later versions: ignored, and kept when the value is changed."""
 
     @property
     def config(self) -> LogConfig:
@@ -258,7 +266,7 @@ class LogValue:
 
     def encode(self) -> bytes:
         """Return the value in etcd."""
-        return json.dumps({"version": 1, **self.settings}, sort_keys=True).encode()
+        return json.dumps({"version": 1, **self.others, **self.settings}, sort_keys=True).encode()
 
     @classmethod
     @functools.lru_cache(256)
@@ -266,7 +274,8 @@ class LogValue:
         """Return a value of etcd. Raises UndecodableValue."""
 
         def made(fields: dict[str, Any]) -> LogValue:
-            return cls().changed({name: one for name, one in fields.items() if name != "version"})
+            known = {name: fields.pop(name) for name in LOG_SETTINGS if name in fields}
+            return cls(others=_others(fields, cls)).changed(known)
 
         return _decoded(value, made)
 
@@ -277,9 +286,10 @@ SERVER_LOGS = frozenset(("mqtt-state", "fronts-state", "flight-parts"))
 """Logs that the nodes write for themselves: what sessions, readers and producers were promised."""
 
 
-def encode_deletions(count: int) -> bytes:
-    """Return the value of `deleted/<name>`: how many logs of the name were deleted so far."""
-    return json.dumps({"version": 1, "count": count}, sort_keys=True).encode()
+def encode_deletions(count: int, before: bytes = b"{}") -> bytes:
+    """Return the value of `deleted/<name>`: how many logs of the name were deleted so far. before: the value until now,
+    whose other fields stay."""
+    return json.dumps({**json.loads(before), "version": 1, "count": count}, sort_keys=True).encode()
 
 
 def decode_deletions(value: bytes) -> int:
@@ -356,6 +366,11 @@ def _decoded(value: bytes, made: Callable[[dict[str, Any]], T]) -> T:
         return made(fields)
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise UndecodableValue(f"invalid value in etcd: {error!r} in {value[:200]!r}") from None
+
+
+def _others(fields: Mapping[str, Any], known: type[Any]) -> dict[str, Any]:
+    """Return the fields of a later version."""
+    return {name: one for name, one in fields.items() if name not in ("version", *known.__dataclass_fields__)}
 
 
 def _whole(value: object) -> int:

@@ -1,3 +1,4 @@
+import json
 from dataclasses import replace
 
 import pytest
@@ -141,6 +142,18 @@ def test_node_that_has_left_comes_back_in_another_generation_only() -> None:
     assert cleared.cleared("c") is None
     without = moved.encode().replace(b'"left":[["c",4]],', b"")  # of an earlier version
     assert ShardRecord.decode(without) == replace(moved, left=())
+
+
+def test_fields_of_a_later_version_are_kept_by_every_change() -> None:
+    later = LED.encode().replace(b"{", b'{"term":{"a":[2]},', 1)
+    record = ShardRecord.decode(later)
+    lost = (Unclean(5, "telemetry", 100),)
+    changes = (
+        record, record.elected("b", 20, 2), record.handed_over("c", 9), record.resigned(), record.renewed(18),
+        record.dismissed("b", 2), record.adds("d"), record.ordered(("c", "a", "b")), record.recovered("c", 8, lost),
+    )  # fmt: skip
+    assert [one is not None and json.loads(one.encode())["term"] for one in changes] == [{"a": [2]}] * 9
+    assert replace(record, others="") == LED
 
 
 def test_replicas_can_be_put_in_another_order() -> None:

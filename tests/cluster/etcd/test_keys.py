@@ -1,5 +1,6 @@
 """Keys and values in etcd."""
 
+import json
 from collections import Counter
 from dataclasses import replace
 
@@ -70,6 +71,20 @@ def test_settings_of_a_log_are_those_that_replicas_can_have() -> None:
     for text in (b'{"version": 1, "compact": 1}', b'{"version": 1, "retention_ms": "x"}'):
         with pytest.raises(UndecodableValue):
             LogValue.decode(text)
+
+
+def test_fields_of_a_later_version_are_kept_when_a_value_is_changed() -> None:
+    later = {"version": 1, "quota": {"a": [1]}}
+    old = ClusterValue("0123", 4, 3, 2)
+    cluster = ClusterValue.decode(json.dumps({**json.loads(old.encode()), **later}).encode())
+    assert (cluster.shards, json.loads(old.encode()).get("quota")) == (4, None)
+    for changed in (cluster.changed({"balance": False}), replace(cluster, level=9)):
+        assert json.loads(changed.encode())["quota"] == later["quota"]
+    log = LogValue.decode(json.dumps({**later, "retention_ms": 5}).encode())
+    assert log.config == LogValue({"retention_ms": 5}).config
+    assert json.loads(log.changed({"retention_ms": 6}).encode()) == {**later, "retention_ms": 6}
+    deletions = json.loads(encode_deletions(2, json.dumps({**later, "count": 1}).encode()))
+    assert deletions == {**later, "count": 2}
 
 
 def test_keys_of_a_cluster_have_its_prefix() -> None:
