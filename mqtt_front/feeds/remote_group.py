@@ -481,4 +481,4 @@ class Branches:
             account.group.given(offsets, again_below=again_below, once=once)
         else:
             account.held.update(offsets)
-            account.returned(offsets, range(again_below))
+            account.returned(offsets, [offset for offset in offsets if offset < again_below])

@@ -1,5 +1,6 @@
 """Members of a group that another home has: what they get, give back, and say after a cut."""
 
+import json
 import random
 from collections import Counter
 from collections.abc import Iterator
@@ -102,6 +103,21 @@ def test_deliveries_in_flight_are_the_members_own_when_it_unsubscribes(homes: Tw
     sent = homes.publish(2)
     assert homes.taken(other) == sent
     assert homes.groups[1].find(homes.log, FILTER).members.keys() == {"b"}  # type: ignore[union-attr]
+
+
+def test_answer_goes_back_with_what_members_may_have_had_when_the_members_are_gone(
+    homes: TwoHomes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = homes.join("a", 0)
+    homes.publish(2)
+    one.unsubscribe(FILTER)
+    sent: list[bytes] = []
+    monkeypatch.setattr(homes.wire, "tell", sent.append)
+    answer = {"log": "mqtt", "filter": FILTER, "offsets": [1, 2], "again_below": 2, "once": False}
+    homes.answered(1, json.dumps({"connection": 1, **answer}).encode())
+    homes.loop.settle()
+    (group,) = json.loads(sent[-1])["groups"]
+    assert (group["returned"], group["again"]) == ([1, 2], [1])
 
 
 def test_members_keep_what_they_have_over_a_cut(homes: TwoHomes) -> None:
