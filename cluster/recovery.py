@@ -31,8 +31,8 @@ from timestone_cluster.etcd.keys import (
     NodeValue,
     counted_name,
     decode_deletions,
+    deletions_before,
     encode_deletions,
-    replica_id,
 )
 from timestone_cluster.etcd.registry import below, cluster_of
 from timestone_cluster.node.held_shards import IDENTITY_NAME, identity
@@ -47,7 +47,6 @@ from timestone_tiering.operations.download import DownloadedLog, Progress
 from timestone_tiering.operations.restore import restore_store
 
 _ASK_S = 10.0
-_DELETIONS_MOST = 100_000
 _GENERATIONS_AHEAD = 1000
 """So far above the highest known generation a repaired record is: a node that did not answer may know of a few more."""
 
@@ -362,10 +361,10 @@ def _deletions_in(pairs: Mapping[str, KeyValue], keys: ClusterKeys) -> dict[str,
 
 def _deletions(bucket: Bucket, value: ClusterValue, place: LogPlace) -> int:
     """Return how many logs of its name were deleted before the one at a place of a bucket."""
-    for count in range(_DELETIONS_MOST):
-        if place.log_id == replica_id(value.id, place.log, place.partition, count):
-            return count
-    raise WrongCluster(f"{bucket.url}: {place.prefix} is not of the cluster {value.id}")
+    count = deletions_before(place.log_id, value.id, place.log, place.partition)
+    if count is None:
+        raise WrongCluster(f"{bucket.url}: {place.prefix} is not of the cluster {value.id}")
+    return count
 
 
 def _restored_logs(histories: Sequence[LogHistory]) -> Mapping[str, LogValue]:

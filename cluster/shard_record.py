@@ -14,6 +14,8 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
+from timestone.disk.json_document import integer, json_object
+
 from .errors import UndecodableShardRecord
 
 MOST_REPLICAS = 15
@@ -245,11 +247,9 @@ class ShardRecord:
         """Return the record of such a value. Raises UndecodableShardRecord for anything that `encode` cannot have
         made."""
         try:
-            fields = json.loads(value)
-            found = cls._of(fields)
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            return cls._of(json_object(value))
+        except (ValueError, TypeError, KeyError) as error:
             raise UndecodableShardRecord(f"invalid shard record: {error!r} in {value[:200]!r}") from None
-        return found
 
     @classmethod
     def _of(cls, fields: dict[str, Any]) -> Self:
@@ -260,17 +260,17 @@ class ShardRecord:
             name: one for name, one in fields.items() if name not in ("version", *cls.__dataclass_fields__)
         }
         found = cls(
-            _whole(fields["generation"], MOST_GENERATION),
+            integer(fields["generation"], most=MOST_GENERATION),
             None if leader is None else _name(leader),
-            _whole(fields["run"], 2**63 - 1),
+            integer(fields["run"]),
             frozenset(_names(fields["isr"])),
             _names(fields["replicas"]),
             _names(fields["adding"]),
             tuple(
-                Unclean(_whole(g, MOST_GENERATION), _name(log), *(_whole(one, 2**63 - 1) for one in offsets))
+                Unclean(integer(g, most=MOST_GENERATION), _name(log), *(integer(one) for one in offsets))
                 for g, log, *offsets in fields["unclean"]
             ),
-            tuple((_name(node), _whole(g, MOST_GENERATION)) for node, g in fields.get("left", [])),
+            tuple((_name(node), integer(g, most=MOST_GENERATION)) for node, g in fields.get("left", [])),
             json.dumps(others, sort_keys=True) if others else "",
         )
         if not found.isr or not found.replicas or (leader is None) != (found.run == 0):
@@ -278,12 +278,6 @@ class ShardRecord:
         if leader is not None and leader not in found.isr:
             raise ValueError("expected the leader among the in-sync members")
         return found
-
-
-def _whole(value: object, most: int) -> int:
-    if type(value) is not int or not 0 <= value <= most:
-        raise ValueError(f"expected a whole number up to {most}, got {value!r}")
-    return value
 
 
 def _name(value: object) -> str:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from timestone.address import parse_address
 from timestone.config import Ack, LogConfig, with_settings
+from timestone.disk.json_document import integer, json_object
 from timestone.format.names import log_folder, validate_log
 from timestone_cluster.affinity import Arrivals
 from timestone_cluster.division import check_template
@@ -141,8 +142,8 @@ class ClusterValue:
         """Return a value of etcd. Raises UndecodableValue."""
 
         def made(fields: dict[str, Any]) -> ClusterValue:
-            shards, replicas, min_isr = (_whole(fields[name]) for name in ("shards", "replicas", "min_isr"))
-            level = _whole(fields.get("level", 1))
+            shards, replicas, min_isr = (integer(fields[name]) for name in ("shards", "replicas", "min_isr"))
+            level = integer(fields.get("level", 1))
             topic_keys = tuple(check_template(_text(one)) for one in fields.get("topic_keys", ()))
             ack = check_ack(fields.get("ack", Ack.SYNCED))
             numbers = shards, replicas, min_isr, level
@@ -209,7 +210,7 @@ class NodeValue:
         def made(fields: dict[str, Any]) -> NodeValue:
             zone = fields.get("zone", "")
             weight, lowest, highest = (
-                _whole(fields.get(name, 1)) for name in ("weight", "lowest_level", "highest_level")
+                integer(fields.get(name, 1)) for name in ("weight", "lowest_level", "highest_level")
             )
             fronts = {str(name): _text(one) for name, one in dict(fields.get("fronts", {})).items()}
             names = _text(fields["name"]), _text(fields["peer"]), zone and _text(zone)
@@ -284,17 +285,28 @@ class LogValue:
 
 SERVER_LOGS = frozenset(("mqtt-state", "fronts-state", "flight-parts"))
 """Logs that the nodes write for themselves: what sessions, readers and producers were promised."""
+MOST_DELETIONS = 100_000
+"""Most deletions of logs of one name: the id of each is computed to know which of them a log is."""
 
 
 def encode_deletions(count: int, before: bytes = b"{}") -> bytes:
     """Return the value of `deleted/<name>`: how many logs of the name were deleted so far. before: the value until now,
-    whose other fields stay."""
+    whose other fields stay. Raises ValueError for more than MOST_DELETIONS."""
+    integer(count, most=MOST_DELETIONS)
     return json.dumps({**json.loads(before), "version": 1, "count": count}, sort_keys=True).encode()
 
 
 def decode_deletions(value: bytes) -> int:
     """Return how many logs of a name were deleted. Raises UndecodableValue."""
-    return _decoded(value, lambda fields: _whole(fields["count"]))
+    return _decoded(value, lambda fields: integer(fields["count"], most=MOST_DELETIONS))
+
+
+def deletions_before(
+    log_id: int, cluster: str, name: str, partition: int, most: int = MOST_DELETIONS
+) -> int | None:
+    """Return how many logs of a name were deleted before the one with an id; None if it is none of the first ones, of
+    which there are as many as `most`."""
+    return next((one for one in range(most) if replica_id(cluster, name, partition, one) == log_id), None)
 
 
 @functools.lru_cache(4096)
@@ -344,7 +356,7 @@ def decode_arrivals(value: bytes) -> Arrivals:
 
     def made(fields: dict[str, Any]) -> Arrivals:
         served, passed_on = (
-            {int(number): _whole(count) for number, count in dict(fields[name]).items()}
+            {int(number): integer(count) for number, count in dict(fields[name]).items()}
             for name in ("served", "passed_on")
         )
         return Arrivals(served, passed_on)
@@ -360,23 +372,17 @@ def check_log_name(name: str) -> str:
 
 def _decoded(value: bytes, made: Callable[[dict[str, Any]], T]) -> T:
     try:
-        fields = json.loads(value)
+        fields = json_object(value)
         if fields["version"] != 1:
             raise ValueError(f"expected version 1, got {fields['version']!r}")
         return made(fields)
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError) as error:
         raise UndecodableValue(f"invalid value in etcd: {error!r} in {value[:200]!r}") from None
 
 
 def _others(fields: Mapping[str, Any], known: type[Any]) -> dict[str, Any]:
     """Return the fields of a later version."""
     return {name: one for name, one in fields.items() if name not in ("version", *known.__dataclass_fields__)}
-
-
-def _whole(value: object) -> int:
-    if type(value) is not int or value < 0:
-        raise ValueError(f"expected a whole number, got {value!r}")
-    return value
 
 
 def _text(value: object) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from timestone.disk.files import Files
+from timestone.disk.json_document import integer, json_object
 from timestone.errors import InvalidName, TimestoneError, UnknownLog
 from timestone.format.folder_listing import is_begun
 from timestone.format.identity import LogIdentity
@@ -30,6 +31,7 @@ from timestone_cluster.etcd.keys import (
     LogValue,
     check_log_name,
     decode_deletions,
+    deletions_before,
     replica_id,
     replica_name,
 )
@@ -129,7 +131,7 @@ class HeldShards:
             return False
         with suppress(UnknownLog):  # a replica that was moved away is deleted at the same time
             log_id = self._store.log(name, number, create=False).id
-            return log_id in [replica_id(self._cluster.id, name, number, one) for one in range(count)]
+            return deletions_before(log_id, self._cluster.id, name, number, count) is not None
         return False
 
     async def _delete_files(self, logs: Sequence[tuple[str, int]]) -> None:
@@ -407,14 +409,15 @@ def note_failed_flushes(files: Files, folder: Path) -> None:
     records again. Call before the store is opened, which repairs what it can. Raises WrongCluster, OSError."""
     found = _identity(folder)
     if found is not None and any(folder.glob(f"*/{DOUBT_NAME}")):
-        _write_identity(files, folder, {**found, "failures": found.get("failures", 0) + 1})
+        _write_identity(files, folder, {**found, "failures": found["failures"] + 1})
 
 
 def _identity(folder: Path) -> dict[str, Any] | None:
     path = folder / IDENTITY_NAME
     try:
-        found = json.loads(path.read_bytes())
-        return {**found, "node": str(found["node"]), "cluster": str(found["cluster"])}
+        found = json_object(path.read_bytes())
+        failures = integer(found.get("failures", 0))
+        return {**found, "node": str(found["node"]), "cluster": str(found["cluster"]), "failures": failures}
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as error:

@@ -18,6 +18,7 @@ from timestone_cluster.etcd.keys import (
     check_log_name,
     decode_arrivals,
     decode_deletions,
+    deletions_before,
     encode_arrivals,
     encode_deletions,
     replica_id,
@@ -106,10 +107,14 @@ def test_counts_are_the_same_after_etcd_and_anything_else_is_refused() -> None:
 
 def test_count_of_deletions_is_the_same_after_etcd_and_makes_another_log() -> None:
     assert [decode_deletions(encode_deletions(count)) for count in (1, 7)] == [1, 7]
-    for wrong in (b"", b"7", b'{"version": 1, "count": -1}', b'{"version": 1}'):
+    too_many = b'{"version": 1, "count": 100001}'
+    for wrong in (b"", b"7", b'{"version": 1, "count": -1}', b'{"version": 1}', too_many):
         with pytest.raises(UndecodableValue):
             decode_deletions(wrong)
+    with pytest.raises(ValueError, match="expected 0 to 100000, got 100001"):
+        encode_deletions(100_001)
     assert len({replica_id("c", "a", shard, count) for shard in (0, 1) for count in (0, 1, 2)}) == 6
     assert replica_id("c", "a", 0) == replica_id("c", "a", 0, 0)  # of a version without deletions
+    assert [deletions_before(replica_id("c", "a", 0, 2), "c", "a", 0, most) for most in (2, 3)] == [None, 2]
     assert [replica_name("a", 3, count) for count in (0, 1)] == ["a-3", "a-3@1"]
     assert LogValue(deletions=3).encode() == LogValue().encode()

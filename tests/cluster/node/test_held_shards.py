@@ -386,3 +386,6 @@ def test_node_is_another_member_after_each_boot_and_each_failed_flush(tmp_path: 
     assert boot_of(tmp_path, b"boot one") != first
     assert identity(files, tmp_path, "c1") == node
     assert boot_of(tmp_path, bytes(16)) != boot_of(tmp_path, bytes(16)), "of a system that has none"
+    (tmp_path / "NODE").write_text(f'{{"node": "{node}", "cluster": "c1", "failures": "many"}}')
+    with pytest.raises(WrongCluster, match=r"NODE is not valid: .*expected a whole number, got 'many'"):
+        note_failed_flushes(files, tmp_path)
