@@ -18,7 +18,7 @@ PROSE := tests/house/test_plain_english.py tests/house/test_layout.py
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo cluster-demo test check lint style imports types prose format unit crash fuzz sanitize faults soak soak-cluster bench bench-micro scale docs alerts vendor web notebooks man wheel sdist deb clean distclean
+.PHONY: help install demo cluster-demo test cluster check lint style imports types prose format unit crash fuzz sanitize faults soak soak-cluster bench bench-micro scale docs alerts vendor web notebooks man wheel sdist deb clean distclean
 MAKEFLAGS += --no-print-directory
 
 help: ## list the targets
@@ -30,8 +30,11 @@ demo: $(INSTALLED) ## 200 devices -> MQTT -> log -> pipeline -> Parquet, and eve
 cluster-demo: $(INSTALLED) ## etcd and three nodes here, devices that append, a leader killed, counts compared
 	@$(BIN)/python -m examples.cluster_demo
 
-test: $(INSTALLED) ## the whole test suite (TESTS="tests/cli -k serve" for a part of it)
-	@$(PYTEST) $(if $(TESTS),$(TESTS),$(SIDE_BY_SIDE) --reruns 1)
+test: $(INSTALLED) ## all tests but those of `make cluster` (TESTS="tests/cli -k serve" for any part of all)
+	@$(PYTEST) $(if $(TESTS),$(TESTS),$(SIDE_BY_SIDE) --reruns 1 -m "not cluster")
+
+cluster: $(INSTALLED) ## the tests that start nodes of a cluster, with a real etcd
+	@$(PYTEST) $(SIDE_BY_SIDE) --reruns 1 -m cluster
 
 check: lint ## what to run before each commit: lint, then the fast tests
 	@$(PYTEST) -q $(SIDE_BY_SIDE) -m "$(FAST)" $(PROSE:%=--deselect %)

@@ -58,12 +58,15 @@ FILE_MARKS = re.compile(r"^pytestmark = (\[.*?\]|.*?)$", re.MULTILINE | re.DOTAL
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave out a file whose mark excludes all its tests: importing it and making its tests takes every worker as long
-    as running the quick ones."""
+    """Leave out a file whose mark excludes all its tests, or that has no test of a cluster where only these are wanted:
+    importing it and making its tests takes every worker as long as running the quick ones."""
     wanted = config.option.markexpr
-    if collection_path.suffix != ".py" or not ONLY_NOTS.fullmatch(wanted):
+    if collection_path.suffix != ".py" or not (wanted == "cluster" or ONLY_NOTS.fullmatch(wanted)):
         return None
-    marks = FILE_MARKS.search(collection_path.read_text(encoding="utf-8"))
+    text = collection_path.read_text(encoding="utf-8")
+    if wanted == "cluster":
+        return None if "mark.cluster" in text else True
+    marks = FILE_MARKS.search(text)
     excluded = set(re.findall(r"not (\w+)", wanted))
     return True if marks and excluded & set(re.findall(r"mark\.(\w+)", marks[1])) else None
 

@@ -58,6 +58,7 @@ def test_records_resume_behind_what_nodes_in_sync_may_have_shown() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.cluster
 def test_shard_leads_again_by_command_when_its_in_sync_replicas_or_its_record_are_lost(
     tmp_path: Path,
 ) -> None:
@@ -70,6 +71,7 @@ def test_shard_leads_again_by_command_when_its_in_sync_replicas_or_its_record_ar
 
 
 @pytest.mark.slow
+@pytest.mark.cluster
 def test_nothing_acknowledged_is_lost_when_etcd_is_restored_from_before_a_change_of_the_leader(
     tmp_path: Path,
 ) -> None:

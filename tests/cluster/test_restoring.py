@@ -27,7 +27,7 @@ from timestone_tiering.errors import NoHistory
 from timestone_tiering.objects.history import log_histories
 from timestone_tiering.reading.local_view import remote_history
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.cluster, pytest.mark.timeout(400)]
 
 KEYS, LOG, SHARDS = ClusterKeys(NAME), "telemetry", 2
 SETTINGS = {"segment_entries": 40, "local_retention_bytes": 1}

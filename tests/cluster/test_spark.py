@@ -19,7 +19,7 @@ from tests.cluster.flight_cluster import LIMIT_S, LOG, REFUSED, FlightCluster, a
 from tests.support.flight_server import batch, command, put
 from tests.support.spark import Batches, spark
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.cluster, pytest.mark.spark, pytest.mark.timeout(300)]
 __all__ = ["spark"]
 
 SHARDS = 2

@@ -18,7 +18,7 @@ from tests.support.s3_server import BUCKET, S3Server
 from tests.support.spark import Batches
 from tests.tiering.conftest import s3, s3_environment  # noqa: F401, a fixture
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.cluster, pytest.mark.spark, pytest.mark.timeout(400)]
 
 SETTINGS = {"segment_entries": 100, "local_retention_bytes": 1}
 _STREAM = """

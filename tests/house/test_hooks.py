@@ -37,3 +37,24 @@ def test_scripts_are_valid_shell_and_name_files_that_exist(script: Path) -> None
     subprocess.run(["bash", "-n", script], check=True)
     named = re.findall(r"\btests/[\w/]+\.py\b", script.read_text("utf-8"))
     assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def test_make_test_and_make_cluster_are_the_whole_suite_and_ci_runs_both() -> None:
+    commands = re.findall(r"\$\(PYTEST\).*--reruns 1.* -m (\"not cluster\"|cluster$)", MAKEFILE, re.MULTILINE)
+    assert sorted(commands) == ['"not cluster"', "cluster"]
+    script = (ROOT / ".ci" / "run").read_text("utf-8")
+    assert {"make cluster", "make test"} <= set(script.splitlines())
+
+
+STARTS_NODES = re.compile(
+    r"^from (?:tests\.cluster\.(?:log|mqtt|flight|machine)_cluster|timestone_bench\.cluster\.own_cluster) import "
+    r"|^from tests\.cluster\.node_processes import [^)]*\bNodeProcess\b",
+    re.MULTILINE,
+)
+
+
+def test_each_file_whose_tests_start_nodes_of_a_cluster_has_the_mark_of_make_cluster() -> None:
+    texts = {path: path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py")}
+    found = {path: text for path, text in texts.items() if STARTS_NODES.search(text)}
+    assert len(found) > 20
+    assert [path for path, text in found.items() if "mark.cluster" not in text] == []

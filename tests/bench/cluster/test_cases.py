@@ -7,6 +7,8 @@ from timestone_bench.cluster.cases import CASES, QUICK, Lab, Programs
 from timestone_bench.cluster.goals import FIGURES
 from timestone_bench.cluster.own_cluster import OwnCluster
 
+pytestmark = pytest.mark.xdist_group("cluster of benchmarks")
+
 
 def test_every_peer_is_a_case_that_needs_no_other_program() -> None:
     for name, case in CASES.items():
@@ -15,6 +17,7 @@ def test_every_peer_is_a_case_that_needs_no_other_program() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.cluster
 @pytest.mark.parametrize("name", ["hand-over", "one-each cluster"])
 def test_case_returns_figures_above_zero(name: str, cluster: OwnCluster, tmp_path: Path) -> None:
     with Lab(tmp_path, QUICK, Programs()) as lab:

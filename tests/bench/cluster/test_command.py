@@ -30,6 +30,7 @@ def test_a_wrong_argument_is_reported_in_one_line(
 
 
 @pytest.mark.slow
+@pytest.mark.cluster
 def test_it_measures_a_cluster_beside_a_single_node_and_leaves_nothing_behind(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -6,8 +6,11 @@ from timestone_bench.cluster import own_cluster
 from timestone_bench.cluster.own_cluster import Node, OwnCluster
 from timestone_bench.errors import BenchmarkError
 
+pytestmark = pytest.mark.xdist_group("cluster of benchmarks")
+
 
 @pytest.mark.slow
+@pytest.mark.cluster
 def test_cluster_elects_another_leader_when_its_leader_is_killed(cluster: OwnCluster) -> None:
     leader, requests = cluster.leader(), cluster.etcd.request_count()
     assert cluster.follower() is not leader

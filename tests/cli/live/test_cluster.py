@@ -73,6 +73,7 @@ def test_etcd_that_does_not_answer_is_an_error_of_the_system() -> None:
     assert timestone("status", "etcd://127.0.0.1:1/plant", expect=74).stderr.count("\n") == 1
 
 
+@pytest.mark.cluster
 def test_lines_of_the_page_make_a_cluster_whose_nodes_all_have_the_records(tmp_path: Path) -> None:
     """Those of docs/cluster.md as they are, but for etcd, which runs at another port, and a wait for the nodes."""
     *lines, status, append, read = _lines_with("cluster append")
@@ -84,6 +85,7 @@ def test_lines_of_the_page_make_a_cluster_whose_nodes_all_have_the_records(tmp_p
     assert [printed.count(f'"value":"{number}"') for number in range(1, 6)] == [3] * 5, printed
 
 
+@pytest.mark.cluster
 def test_lines_of_the_page_bring_a_message_to_the_session_at_another_node_when_one_is_killed(
     tmp_path: Path,
 ) -> None:

@@ -17,7 +17,7 @@ from tests.cli import processes
 from tests.cluster.etcd_server import EtcdServer, etcd_server
 from tests.support.ports import reserved_port
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.cluster]
 LIMIT_S = 60.0
 
 

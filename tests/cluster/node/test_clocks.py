@@ -13,7 +13,7 @@ from tests.cluster.node_processes import NodeProcess
 from tests.support.seeds import rounds, run_seed, told_on_failure
 from tests.support.wrong_clock import WrongClock, clock_library
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.cluster]
 
 HOUR_S = 3600
 JUMPS = rounds(6, "TIMESTONE_CLUSTER_ROUNDS")

@@ -11,7 +11,7 @@ from tests.cluster.node_processes import NodeProcess
 from timestone_cluster.node.client import ClusterClient
 from timestone_cluster.operations import configure_log
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.cluster]
 
 SETTINGS = {"compact": True, "tombstone_ms": 0, "segment_entries": 20, "compression": "zstd"}
 

@@ -19,7 +19,7 @@ from tests.support.ports import reserved_port
 from tests.support.seeds import rounds, run_seed, told_on_failure
 from timestone_cluster.node.client import ClusterClient
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.cluster]
 
 CUTS = rounds(20, "TIMESTONE_CLUSTER_ROUNDS")
 BACK_S = 8.0

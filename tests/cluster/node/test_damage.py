@@ -17,7 +17,7 @@ from tests.cluster.small_disk import remove_all
 from tests.support.seeds import rounds, run_seed, told_on_failure
 from timestone_cluster.moving import remove_node
 
-pytestmark = [pytest.mark.slow, pytest.mark.faults]
+pytestmark = [pytest.mark.slow, pytest.mark.cluster, pytest.mark.faults]
 
 ROUNDS = rounds(1, "TIMESTONE_CLUSTER_ROUNDS")
 

@@ -27,7 +27,7 @@ from timestone_cluster.node.client import ClusterClient
 from timestone_cluster.operations import delete_log, make_log
 
 LASTING = Properties(session_expiry_interval=0xFFFFFFFF)
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.cluster, pytest.mark.timeout(300)]
 
 
 def folders(node: NodeProcess, log: str = LOG) -> list[str]:

@@ -24,6 +24,7 @@ except (ImportError, OSError) as error:
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.cluster,
     pytest.mark.skipif(bool(forgetful_disk.reason_to_skip()), reason=forgetful_disk.reason_to_skip()),
 ]
 

@@ -23,7 +23,7 @@ RESUMES_S = 30.0
 """The design has ten, on a machine that does nothing else."""
 OLD_S = 8.0
 """The design has two."""
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(SECONDS + 180)]
+pytestmark = [pytest.mark.slow, pytest.mark.cluster, pytest.mark.timeout(SECONDS + 180)]
 
 
 async def follower(cluster: LogCluster) -> NodeProcess:

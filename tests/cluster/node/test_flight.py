@@ -16,7 +16,7 @@ from tests.support.flight_server import batch, command, options, put, ticket, va
 from tests.support.postings import frame
 from tests.support.waiting import wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.cluster, pytest.mark.timeout(300)]
 
 
 def read_at(cluster: FlightCluster, number: int, end: int, partition: int = 0) -> list[bytes | None]:

@@ -28,7 +28,12 @@ from tests.cluster.nemeses import Nemesis
 from tests.support.seeds import run_seed, told_on_failure
 
 SECONDS = float(os.environ.get("TIMESTONE_CLUSTER_SECONDS", "40"))
-pytestmark = [pytest.mark.slow, pytest.mark.crash, pytest.mark.timeout(1.5 * SECONDS + 600)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.cluster,
+    pytest.mark.crash,
+    pytest.mark.timeout(1.5 * SECONDS + 600),
+]
 
 
 def test_cluster_keeps_its_promises_when_all_kinds_of_faults_follow_each_other(tmp_path: Path) -> None:

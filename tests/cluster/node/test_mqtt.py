@@ -29,7 +29,7 @@ from tests.support.ports import reserved_port
 from tests.support.seeds import run_seed, told_on_failure
 from timestone_cluster.affinity import FEWEST_CLIENTS
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.cluster]
 
 SECONDS = float(os.environ.get("TIMESTONE_CLUSTER_SECONDS", "20"))
 LASTING = Properties(session_expiry_interval=0xFFFFFFFF)

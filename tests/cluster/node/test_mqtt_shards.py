@@ -37,7 +37,7 @@ from tests.support.mqtt_lasting import LastingPublisher, LastingSubscriber
 from tests.support.seeds import run_seed, told_on_failure
 from timestone_cluster.division import Division
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.cluster]
 
 SECONDS = float(os.environ.get("TIMESTONE_CLUSTER_SECONDS", "20"))
 SHARDS = 4

@@ -35,7 +35,7 @@ from timestone_cluster.operations import (
     make_log,
 )
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.cluster]
 
 SECONDS = float(os.environ.get("TIMESTONE_CLUSTER_SECONDS", "15"))
 

@@ -16,7 +16,7 @@ from tests.support.seeds import run_seed, told_on_failure
 from timestone_cluster.division import Division
 from timestone_cluster.errors import ClusterError
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.cluster]
 
 SHARDS = 8
 DIVISION = Division(SHARDS)

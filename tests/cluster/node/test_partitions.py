@@ -30,7 +30,12 @@ SECONDS = float(os.environ.get("TIMESTONE_CLUSTER_SECONDS", "0"))
 ROUNDS = int(os.environ.get("TIMESTONE_CLUSTER_ROUNDS", "3"))
 HOLD_S = max(SECONDS / ROUNDS, 12.0)
 """How long a partition lasts."""
-pytestmark = [pytest.mark.slow, pytest.mark.crash, pytest.mark.timeout(3 * ROUNDS * HOLD_S + 900)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.cluster,
+    pytest.mark.crash,
+    pytest.mark.timeout(3 * ROUNDS * HOLD_S + 900),
+]
 
 PAUSES_S = {"same": 8.0, "dismissal": 10.0, "election": 15.0}
 """Longest pause of an append in the three cases of `expected`: the design has none, 2 s and 5 s, on a machine that does

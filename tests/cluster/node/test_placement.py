@@ -27,7 +27,7 @@ from timestone_cluster.operations import (
     make_log,
 )
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.cluster]
 
 KEYS = ClusterKeys(NAME)
 LOG = "telemetry"

@@ -21,7 +21,7 @@ from timestone_cluster.moving import drain_node, undrain_node
 from timestone_cluster.node.client import ClusterClient
 from timestone_cluster.operations import ShardStatus, cluster_status, make_cluster, make_log
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.cluster]
 
 KEYS = ClusterKeys(NAME)
 LOG = "telemetry"

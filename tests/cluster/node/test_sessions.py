@@ -18,7 +18,7 @@ from tests.cluster.mqtt_cluster import finish, mqtt_cluster, roaming, until
 from tests.support.mqtt_lasting import LastingPublisher, LastingSubscriber
 from tests.support.seeds import run_seed, told_on_failure
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.cluster]
 
 SECONDS = float(os.environ.get("TIMESTONE_CLUSTER_SECONDS", "10"))
 CLIENTS = int(os.environ.get("TIMESTONE_CLUSTER_CLIENTS", "60"))

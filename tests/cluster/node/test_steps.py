@@ -15,7 +15,7 @@ from tests.cluster.log_cluster import LogCluster, log_cluster
 from tests.cluster.node_processes import NodeProcess
 from tests.support.seeds import rounds, run_seed, told_on_failure
 
-pytestmark = [pytest.mark.slow, pytest.mark.crash]
+pytestmark = [pytest.mark.slow, pytest.mark.cluster, pytest.mark.crash]
 
 ROUNDS = rounds(1, "TIMESTONE_CLUSTER_ROUNDS")
 LIMIT_S = 60.0

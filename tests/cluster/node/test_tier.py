@@ -21,7 +21,7 @@ from timestone_tiering.operations.restore import restore_store
 from timestone_tiering.reading.local_view import remote_history
 from timestone_tiering.view import view_bucket
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.cluster]
 
 SETTINGS = {"segment_entries": 40, "local_retention_bytes": 1}
 

@@ -14,7 +14,7 @@ from timestone.format.names import DOUBT_NAME
 from timestone_cluster.operations import ShardStatus
 from timestone_cluster.shard_record import ShardRecord, node_of
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.cluster, pytest.mark.timeout(300)]
 
 
 async def members(cluster: LogCluster) -> frozenset[str]:
