@@ -28,6 +28,11 @@ AWAY_S = 10.0
 """A leader that has resigned does not stand for this long, while another member may."""
 BEHIND_S = 10.0
 """A member whose node could not serve yet as a leader leaves an election to others for so long."""
+ASLEEP_S = 2.0
+"""A leader that has not ticked for this long was suspended, and may have a successor: a lease of three seconds that is
+renewed each second does not end earlier."""
+WAKING_S = 1.0
+"""Within this time after it wakes, it hears of its successor."""
 AGAIN_S = 1.0
 """What etcd or a peer has not answered is repeated after this time."""
 
@@ -47,6 +52,7 @@ class Deadlines:
         self._moved_s = self._began_s = self._ticked_s = self._born_s = now_s
         self._stand_s: float | None = None
         self._again_s = self._ask_s = self._away_s = now_s
+        self._awake_s = 0.0
         self._gave_way_s = now_s
         """When an election was not needed, for `_give_way`."""
 
@@ -71,10 +77,18 @@ class Deadlines:
         """Do not stand for a while, as long as another member may."""
         self._away_s = max(self._away_s, now_s + AGAIN_S)
 
+    def is_waking(self, now_s: float) -> bool:
+        """Return whether this replica leads and was suspended until a moment ago: another one may have acknowledged
+        records since then, so this one waits with that until it would know."""
+        if now_s - self._ticked_s >= ASLEEP_S:
+            self._awake_s = now_s + WAKING_S
+        return isinstance(self._replica.role, Leader) and now_s < self._awake_s
+
     def tick(self, now_s: float, runs: Mapping[str, int], unable: Collection[str] = ()) -> None:
         """Do what is due. `runs` are the members that are registered in etcd, as far as this one knows; `unable` the
         nodes that could not serve at once if they led."""
         self._give_way(now_s, runs, unable)
+        self.is_waking(now_s)
         if now_s - self._ticked_s >= SILENT_S:  # suspended: that others were not heard is not their fault
             self._moved_s = self._began_s = now_s
         self._ticked_s = now_s

@@ -171,8 +171,11 @@ class Shard:
         if node_of(self._member) in draining:
             self._deadlines.stay_away(now_s())
             self.hand_over({member: run for member, run in runs.items() if node_of(member) not in draining})
+        shows = isinstance(self._replica.role, Leader) and not self._deadlines.is_waking(now_s())
         for name, log in self._logs.items():
             state = self._replica.logs[name]
+            if shows:
+                log.show(state.committed)
             self._replica.begins(name, log.local_start_offset)
             if state.clean < (clean := min(log.clean_offset, log.synced_offset, state.durable)):
                 self._replica.compacted(name, clean)
@@ -397,7 +400,8 @@ class Shard:
                 append(self._logs[records.log], records)
                 self._hold_written(records.log)
             case Show(name, committed):
-                self._logs[name].show(committed)
+                if not self._deadlines.is_waking(now_s()):  # else `tick` does it
+                    self._logs[name].show(committed)
                 if self._is_holding:
                     self._around.hurry()
             case Expire(name, start):
@@ -447,6 +451,7 @@ class Shard:
         for name, log in self._logs.items():
             log.follow()
             state, (written, names) = self._replica.logs[name], log.extent
+            log.show(state.committed)
             if written > state.end:  # appended since the last report
                 state.extend(generation, written, names)
                 self._hold_written(name)

@@ -6,6 +6,7 @@ from tests.cluster.replicas import LED, LOG, leader, of_type, replica
 from timestone_cluster.actions import Propose
 from timestone_cluster.deadlines import (
     AGAIN_S,
+    ASLEEP_S,
     AWAY_S,
     BEHIND_S,
     LATE_S,
@@ -13,6 +14,7 @@ from timestone_cluster.deadlines import (
     SILENT_S,
     STUCK_S,
     TICK_S,
+    WAKING_S,
     Deadlines,
 )
 from timestone_cluster.follower import Follower
@@ -125,6 +127,21 @@ def test_leader_admits_a_member_when_it_has_caught_up(leading: Clocked) -> None:
 def test_leader_does_not_admit_a_member_when_it_is_not_heard(leading: Clocked) -> None:
     leading.replica.record_seen(replace(LED, isr=frozenset({"a", "b"})), 6)
     assert leading.pass_time(LATE_S, ALL, heard="b") == []
+
+
+def test_leader_is_waking_for_a_moment_when_it_was_suspended_for_so_long_that_another_may_lead(
+    leading: Clocked, follower: Clocked
+) -> None:
+    for one in (leading, follower):
+        one.pass_time(TICK_S, ALL, heard="abc")
+    assert not leading.deadlines.is_waking(leading.now_s + ASLEEP_S - TICK_S)
+    leading.now_s += ASLEEP_S
+    assert leading.deadlines.is_waking(leading.now_s), "before the first tick"
+    leading.pass_time(WAKING_S / 2, ALL, heard="bc")
+    assert leading.deadlines.is_waking(leading.now_s)
+    leading.pass_time(WAKING_S, ALL, heard="bc")
+    assert not leading.deadlines.is_waking(leading.now_s)
+    assert not follower.deadlines.is_waking(follower.now_s + ASLEEP_S)
 
 
 def test_leader_resigns_when_it_commits_nothing_though_others_are_there(leading: Clocked) -> None:

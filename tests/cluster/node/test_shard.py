@@ -4,15 +4,21 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.cluster.node.test_wire import body
 from tests.timestone.replication.replicas import replicated, submitted
 from timestone.config import Ack
+from timestone.errors import NotLeader
 from timestone_cluster.actions import Propose
+from timestone_cluster.deadlines import ASLEEP_S, WAKING_S
 from timestone_cluster.frames import Committed, Fenced, Follow, Held, Records, Reset, Started
 from timestone_cluster.node.links import Item
 from timestone_cluster.node.shard import Shard
 from timestone_cluster.node.wire import StoredData, decoded
 from timestone_cluster.shard_record import ShardRecord
+
+RUNS = {"a": 1, "b": 1, "c": 1}
 
 
 class Noted:
@@ -28,8 +34,7 @@ class Noted:
         self.deletions: list[str] = []
 
     def send(self, node: str, item: Item) -> None:
-        assert isinstance(item, list)
-        self.sent.append(decoded(b"".join(item)[4:])[1])
+        self.sent.append(decoded(b"".join(item)[4:])[1] if isinstance(item, list) else item)
 
     def beat(self, node: str, shard: int, generation: int) -> bool:
         if self.takes_beats:
@@ -96,7 +101,7 @@ def test_replica_acknowledges_no_more_when_it_is_damaged_while_it_follows(tmp_pa
         shard.damaged(frozenset({"telemetry-0"}))
         assert "telemetry-0 has a damaged record" in shard.alarm
         around.sent.clear()
-        shard.tick({"a": 1, "b": 1, "c": 1}, (), ())
+        shard.tick(RUNS, (), ())
         assert not [one for one in around.sent if isinstance(one, Held)]
         assert not shard.replica.may_stand
 
@@ -106,7 +111,6 @@ def test_replica_acknowledges_no_more_when_it_is_damaged_while_it_follows(tmp_pa
 def test_heartbeat_repeats_all_by_one_frame_when_the_node_has_heard_it_on_its_connection(
     tmp_path: Path,
 ) -> None:
-    runs = {"a": 1, "b": 1, "c": 1}
     held = Held(1, "telemetry-0", 0)
 
     def check(shard: Shard, around: Noted) -> None:
@@ -116,7 +120,7 @@ def test_heartbeat_repeats_all_by_one_frame_when_the_node_has_heard_it_on_its_co
         around.sent.clear()
 
         def said() -> tuple[list[Held], list[tuple[str, int, int]]]:
-            shard.tick(runs, (), ())
+            shard.tick(RUNS, (), ())
             found = [one for one in around.sent if isinstance(one, Held)], around.beats[:]
             around.sent.clear()
             around.beats.clear()
@@ -202,6 +206,38 @@ def test_replica_holds_what_is_written_before_it_is_flushed_at_level_written(tmp
             await shard.close()
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("successor", [None, "c"])
+def test_leader_that_was_suspended_acknowledges_only_after_it_would_know_of_a_successor(
+    tmp_path: Path, successor: str | None
+) -> None:
+    def check(shard: Shard, around: Noted) -> None:
+        log, deadlines = shard.log("telemetry-0"), shard._deadlines
+        assert log is not None
+        for member in "ac":
+            shard.received(member, Follow(1, "telemetry-0", 0, 0, 0))
+        waits = submitted(log, b"one")
+        shard._logs_changed()
+        deadlines._ticked_s -= ASLEEP_S  # suspended, while these are on their way
+        for member in "ac":
+            shard.received(member, Held(1, "telemetry-0", 1))
+        shard.tick(RUNS, (), ())
+        assert [waits.resolved, log.end_offset] == [False, 0]
+        if successor is None:
+            deadlines._awake_s -= WAKING_S
+            shard.tick(RUNS, (), ())
+            assert waits.resolved and waits.error is None
+        else:
+            record = shard.replica.record
+            assert record is not None
+            later = record.elected(successor, 1, 2)
+            assert later is not None
+            shard.record_seen(later, 2)
+            assert isinstance(waits.error, NotLeader)
+        assert log.end_offset == 1, "all in-sync replicas have it"
+
+    following(tmp_path, check, leader="b")
 
 
 def test_node_ends_when_a_flush_has_failed_that_nothing_waited_for(tmp_path: Path) -> None:
