@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import shutil
 import socket
 import threading
 import time
@@ -57,9 +58,18 @@ class MqttCluster:
                 await remove_node(client, KEYS, node.name, timeout_s=LIMIT_S, progress=lambda line: None)
 
         asyncio.run(remove())
+        self._forget(node)
+        node.stop()
+
+    def lose(self, node: NodeProcess) -> None:
+        """Kill a node, and delete all it has."""
+        self._forget(node)
+        node.kill()
+        shutil.rmtree(node.folder)
+
+    def _forget(self, node: NodeProcess) -> None:
         place = self.nodes.index(node)
         del self.nodes[place], self.addresses[place]
-        node.stop()
 
     def drain(self, node: NodeProcess) -> None:
         """Have a node give away what it leads, and let it lead again."""

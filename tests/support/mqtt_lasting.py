@@ -5,6 +5,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 from mqtt_front.codec import packets
 from mqtt_front.codec.packets import Connack, Connect, Packet, Puback, Pubcomp, Publish, Pubrec, Pubrel
@@ -94,6 +95,9 @@ class LastingClient:
 class LastingPublisher(LastingClient):
     """Publishes counted payloads to topics in turn at random QoS, a window at a time, and resends unfinished ones."""
 
+    levels: Sequence[int] = (0, 1, 2)
+    """The QoS to choose from."""
+
     def __init__(
         self,
         client_id: str,
@@ -128,7 +132,7 @@ class LastingPublisher(LastingClient):
     def go_on(self, client: RawClient) -> None:
         fresh = []
         while not self.stopping and len(self._in_flight) + len(self._released) < self.window:
-            qos = self._chance.randrange(3)
+            qos = self._chance.choice(self.levels)
             self.number += 1
             if qos == 0:
                 fresh.append(Publish(self._topic(self.number), b"0:%d" % self.number, 0, self._retain))
@@ -162,6 +166,39 @@ class LastingPublisher(LastingClient):
             if isinstance(packet, Pubrec):
                 self._released[packet.packet_id] = None
                 client.send(Pubrel(packet.packet_id))
+
+
+class LastingDevice(LastingPublisher):
+    """Publishes one message after another at QoS 1, some each second, and notes how long each waits for its PUBACK."""
+
+    levels = (1,)
+    pause_s = 0.3
+
+    def __init__(self, client_id: str, level: int, first: int, topics: Sequence[str] = ("k",)) -> None:
+        super().__init__(client_id, level, first, random.Random(first), topics)
+        self.window = 1
+        self.patience_s = 4.0
+        self.waits: list[tuple[float, float]] = []
+        """When each message was sent first, and when it was acknowledged, in seconds."""
+        self._sent_s = -math.inf
+
+    def go_on(self, client: RawClient) -> None:
+        if self.idle and time.monotonic() > self._sent_s + self.pause_s:
+            self._sent_s = time.monotonic()
+            super().go_on(client)
+
+    def take(self, client: RawClient, packet: Packet) -> None:
+        known = len(self.acknowledged)
+        super().take(client, packet)
+        if len(self.acknowledged) > known:
+            self.waits.append((self._sent_s, time.monotonic()))
+
+    def longest_pause_s(self, began_s: float, ended_s: float) -> float:
+        """Return the longest time without a PUBACK that has begun between two points in time, and after the first."""
+        times_s = [began_s, *(at_s for _, at_s in self.waits if at_s > began_s)]
+        return max(
+            (later_s - at_s for at_s, later_s in pairwise(times_s) if at_s < ended_s), default=math.inf
+        )
 
 
 class LastingSubscriber(LastingClient):

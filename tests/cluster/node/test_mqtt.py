@@ -9,9 +9,13 @@ import re
 import signal
 import socket
 import time
-from collections import Counter
-from contextlib import ExitStack
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Literal
 
 import pytest
@@ -24,59 +28,86 @@ from mqtt_front.reasons import Reason
 from tests.cluster.mqtt_cluster import MqttCluster, finish, last_words, mqtt_cluster, roaming, until
 from tests.support.certificates import Authority
 from tests.support.mqtt_clients import RawClient
-from tests.support.mqtt_lasting import LastingPublisher, LastingSubscriber
+from tests.support.mqtt_lasting import LastingDevice, LastingPublisher, LastingSubscriber
 from tests.support.ports import reserved_port
-from tests.support.seeds import run_seed, told_on_failure
+from tests.support.seeds import rounds, run_seed, told_on_failure
 from timestone_cluster.affinity import FEWEST_CLIENTS
 
 pytestmark = [pytest.mark.slow, pytest.mark.cluster]
 
 SECONDS = float(os.environ.get("TIMESTONE_CLUSTER_SECONDS", "20"))
 LASTING = Properties(session_expiry_interval=0xFFFFFFFF)
+DEVICES = rounds(20, "TIMESTONE_CLUSTER_DEVICES")
+PAUSES_S = (1, 4) if SECONDS <= 20 else (1, 4, 30)
 FAULTS = ("kill", "suspend", "stop", "drain", "follower")
+RESTARTS = ("kill", "suspend", "restart", "drain", "follower")
+OUTAGE_S = 15.0
+"""Longest time for which a device may be without service when a node is killed, or all are restarted in turn. The
+design has six seconds and one, on a machine that does nothing else."""
 
 
-def test_sessions_keep_their_promises_when_leaders_are_killed_suspended_stopped_and_drained(
+@pytest.mark.timeout(300 + 3 * SECONDS)
+def test_sessions_keep_their_promises_when_leaders_are_killed_suspended_drained_and_all_nodes_restarted(
     tmp_path: Path,
 ) -> None:
-    _keep_promises(tmp_path, "synced", SECONDS)
+    _keep_promises(tmp_path, "synced", RESTARTS, SECONDS)
 
 
+@pytest.mark.timeout(300)
 def test_sessions_keep_their_promises_when_acknowledged_records_are_only_written(tmp_path: Path) -> None:
-    _keep_promises(tmp_path, "written", 0)
+    _keep_promises(tmp_path, "written", FAULTS, 0)
 
 
-def _keep_promises(folder: Path, ack: str, seconds: float) -> None:
+def _keep_promises(folder: Path, ack: str, kinds: Sequence[str], seconds: float) -> None:
     """Have sessions roam while nodes break: each kind of fault once, and more for so long."""
     seed = run_seed("cluster mqtt")
     with told_on_failure(TIMESTONE_SEED=seed), mqtt_cluster(folder, ack=ack) as cluster:
         chance = random.Random(seed)
         publishers = [LastingPublisher(f"p{level}", level, level * 100_000_000, chance) for level in (4, 5)]
+        devices = [
+            LastingDevice(f"d{number}", 4 + number % 2, 600_000_000 + number * 1_000_000)
+            for number in range(DEVICES)
+        ]
         subscribers = [LastingSubscriber(f"s{level}-{qos}", level, qos) for level in (4, 5) for qos in (1, 2)]
-        faults = dict.fromkeys(FAULTS, 0)
+        outages_s: dict[str, list[float]] = {kind: [] for kind in kinds}
         with roaming([*subscribers], cluster.addresses, seed):
             until(lambda: all(one.subscribed for one in subscribers))
-            with roaming([*publishers], cluster.addresses, seed + 100):
+            with roaming([*publishers, *devices], cluster.addresses, seed + 100):
+                until(partial(_are_served, devices, time.monotonic()))
                 ends_s = time.monotonic() + seconds
-                for number, kind in enumerate(_kinds(chance)):
-                    if time.monotonic() > ends_s and number >= len(FAULTS):
+                for number, kind in enumerate(_kinds(kinds, chance)):
+                    if time.monotonic() > ends_s and number >= len(kinds):
                         break
-                    faults[kind] += 1
+                    began_s = time.monotonic()
                     _break(cluster, kind, chance)
+                    over_s = time.monotonic()
+                    until(partial(_are_served, devices, over_s))
+                    outages_s[kind] += [one.longest_pause_s(began_s, over_s) for one in devices]
                     time.sleep(chance.uniform(0.2, 2))
-                finish(publishers)
+                finish([*publishers, *devices])
             end = LastingPublisher("last", 4, 10**9, chance)
             end.end_with(10**9)
             with roaming([end], cluster.addresses, seed + 200):
                 until(lambda: end.idle)
             until(lambda: all(b"1:1000000000" in one.received[-9:] for one in subscribers))
         cluster.stop()
-        _check(cluster.records(), publishers, subscribers, faults)
+        _check(cluster.records(), [*publishers, *devices], subscribers)
+        for kind, found_s in outages_s.items():
+            print(
+                f"mqtt: {kind}, {len(found_s) // DEVICES} times: {DEVICES} devices were without service for "
+                f"{median(found_s):.1f} s (median), at most {max(found_s):.1f} s"
+            )
+            assert kind not in ("kill", "follower", "restart") or max(found_s) <= OUTAGE_S, kind
 
 
-def _kinds(chance: random.Random) -> "list[str]":
+def _are_served(devices: list[LastingDevice], since_s: float) -> bool:
+    """Return whether each device has had a PUBACK of a message that it has sent since a point in time."""
+    return all(one.waits and one.waits[-1][0] > since_s for one in devices)
+
+
+def _kinds(kinds: Sequence[str], chance: random.Random) -> "list[str]":
     """Return each fault once, and then many at random."""
-    return [*chance.sample(FAULTS, len(FAULTS)), *(chance.choice(FAULTS) for _ in range(10_000))]
+    return [*chance.sample(kinds, len(kinds)), *(chance.choice(kinds) for _ in range(10_000))]
 
 
 def _break(cluster: MqttCluster, kind: str, chance: random.Random) -> None:
@@ -95,6 +126,11 @@ def _break(cluster: MqttCluster, kind: str, chance: random.Random) -> None:
             leader.stop()
             cluster.leader(other_than=leader)
             leader.start()
+        case "restart":
+            for node in cluster.nodes * 2:
+                node.stop()
+                node.start()
+                cluster.leader(in_sync=3)
         case "drain":
             cluster.drain(leader)
         case "follower":  # with the clients that it passes on
@@ -106,19 +142,18 @@ def _break(cluster: MqttCluster, kind: str, chance: random.Random) -> None:
 
 
 def _check(
-    log: list[bytes],
-    publishers: list[LastingPublisher],
-    subscribers: list[LastingSubscriber],
-    faults: dict[str, int],
+    log: list[bytes], publishers: Sequence[LastingPublisher], subscribers: list[LastingSubscriber]
 ) -> None:
     count = Counter(log)
     acknowledged = [number for one in publishers for number in one.acknowledged]
     numbers = {int(payload[2:]) for payload in log}
-    assert acknowledged, "the test did nothing"
+    assert all(one.acknowledged for one in publishers), "the test did nothing"
     assert not set(acknowledged) - numbers, "an acknowledged publish is missing"
     assert [p for p, times in count.items() if p[:1] == b"2" and times > 1] == [], "QoS 2 twice in the log"
-    for publisher in publishers:
-        mine = [int(p[2:]) for p in log if p[:1] != b"0" and int(p[2:]) // 100_000_000 == publisher.level]
+    firsts, by_publisher = sorted(one.first for one in publishers), defaultdict[int, list[int]](list)
+    for number in (int(payload[2:]) for payload in log if payload[:1] != b"0"):
+        by_publisher[bisect_right(firsts, number)].append(number)
+    for mine in by_publisher.values():
         assert list(dict.fromkeys(mine)) == sorted(set(mine)), "a publisher's order is not kept"
     promised = list(dict.fromkeys(payload for payload in log if payload[:1] != b"0"))
     for subscriber in subscribers:
@@ -127,7 +162,7 @@ def _check(
         if subscriber.qos == 2:
             twice = [p for p, times in Counter(received).items() if p[:1] == b"2" and times > 1]
             assert twice == [], "QoS 2 was delivered twice"
-    print(f"mqtt: {faults}, {len(log)} records, {len(acknowledged)} acknowledged at QoS 1 and 2")
+    print(f"mqtt: {len(log)} records, {len(acknowledged)} acknowledged at QoS 1 and 2")
 
 
 def test_wills_are_published_once_and_only_of_clients_that_stay_away_when_a_leader_is_killed(
@@ -170,26 +205,54 @@ def test_wills_are_published_once_and_only_of_clients_that_stay_away_when_a_lead
         assert sorted(wills) == sorted(name.encode() for name in set(names) - set(back))
 
 
-def test_suspended_leader_that_wakes_acknowledges_nothing_and_sends_its_clients_away(tmp_path: Path) -> None:
+def test_suspended_leader_that_wakes_acknowledges_nothing_once_another_has_and_sends_its_clients_away(
+    tmp_path: Path,
+) -> None:
     with mqtt_cluster(tmp_path) as cluster:
-        leader = cluster.leader()
-        with cluster.client("device", leader, properties=LASTING)[0] as client:
-            client.publish("t", b"known")
-            leader.signal(signal.SIGSTOP)
-            client.send(Publish("t", b"unknown", 1, packet_id=2))
-            client.send(Publish("t", b"unknown too", 2, packet_id=3))
-            cluster.leader(other_than=leader)
-            time.sleep(1)
-            leader.signal(signal.SIGCONT)
-            words = last_words(client)
-        assert [type(word) for word in words] in ([], [Disconnect])
-        assert all(
-            isinstance(word, Disconnect) and word.reason == Reason.USE_ANOTHER_SERVER for word in words
-        )
-        with cluster.client("device", leader, clean=False, properties=LASTING)[0] as client:
+        known = []
+        for pause_s in PAUSES_S:
+            leader = cluster.leader(in_sync=3)
+            with cluster.client("device", leader, clean=False, properties=LASTING)[0] as client:
+                payloads = {number: b"%d %d" % (pause_s, number) for number in range(1, 51)}
+                client.send(*[Publish("t", payloads[number], 1, packet_id=number) for number in payloads])
+                leader.signal(signal.SIGSTOP)  # with publishes on their way
+                late = b"%d late" % pause_s
+                client.send(
+                    Publish("t", late, 1, packet_id=51),
+                    Publish("t", late + b" too", 2, packet_id=60 + pause_s),
+                )
+                found = _packets(client, 0.5)
+                time.sleep(pause_s - 0.5)
+                if pause_s > 1:
+                    with cluster.client("other", cluster.others(leader)[0])[0] as other:
+                        other.publish("t", b"%d other" % pause_s)
+                    known.append(b"%d other" % pause_s)
+                leader.signal(signal.SIGCONT)
+                if pause_s > 1:
+                    words = last_words(client)
+                    assert [type(word) for word in words] in ([], [Disconnect])
+                    assert all(word.reason == Reason.USE_ANOTHER_SERVER for word in words)  # type: ignore[attr-defined]
+                else:  # it leads still, if the machine is not too slow
+                    found += _packets(client, 2)
+            known += [payloads.get(one.packet_id, late) for one in found if isinstance(one, Puback)]
+        with cluster.client("device", cluster.nodes[0], clean=False, properties=LASTING)[0] as client:
             client.publish("t", b"after", 2)
         cluster.stop()
-        assert cluster.records() == [b"known", b"after"]
+        records = cluster.records()
+        assert records[-1] == b"after" and len(set(records)) == len(records)
+        assert set(known) <= set(records), "an acknowledged publish is missing"
+        assert not {
+            b"%d late%s" % (pause_s, end) for pause_s in PAUSES_S[1:] for end in (b"", b" too")
+        } & set(records)
+
+
+def _packets(client: RawClient, quiet_s: float) -> list[object]:
+    """Return the packets until none comes for so long, or the connection ends."""
+    found: list[object] = []
+    with suppress(TimeoutError):
+        while (packet := client.next_packet(quiet_s)) is not None:
+            found.append(packet)
+    return found
 
 
 def test_publish_waits_and_pings_are_answered_when_a_follower_is_suspended(tmp_path: Path) -> None:

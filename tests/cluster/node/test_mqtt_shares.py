@@ -16,7 +16,15 @@ import pytest
 
 from mqtt_front.codec.packets import Puback, Pubcomp, Publish, Pubrec, Pubrel, Request, Unsuback, Unsubscribe
 from mqtt_front.codec.properties import Properties
-from tests.cluster.mqtt_cluster import MqttCluster, break_in_turn, finish, mqtt_cluster, roaming, until
+from tests.cluster.mqtt_cluster import (
+    MqttCluster,
+    break_in_turn,
+    finish,
+    last_publishers,
+    mqtt_cluster,
+    roaming,
+    until,
+)
 from tests.cluster.node.test_mqtt_shards import FAULTS, LASTING, SHARDS, break_leader, named
 from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_lasting import LastingPublisher, LastingSubscriber
@@ -111,7 +119,18 @@ def test_each_record_goes_to_a_worker_when_nodes_are_killed_suspended_and_stoppe
             assert promised, "the test did nothing"
             for members in groups:
                 until(partial(are_in, promised, members))
-            time.sleep(2)  # for what is delivered twice
+            time.sleep(3)  # for what is delivered twice, and until all places are saved
+            places = [received(members) for members in groups]
+            leader = cluster.leader(chance.randrange(SHARDS))
+            leader.kill()
+            cluster.all_led(other_than=leader)
+            ends = last_publishers(TOPICS, chance)
+            with roaming([*ends], cluster.addresses, seed + 200):
+                until(lambda: all(end.idle for end in ends))
+            last = {b"1:%d" % end.number for end in ends}
+            for members, before in zip(groups, places, strict=True):
+                until(partial(have_all, [members], last))
+                assert (received(members) - before).keys() == last, "a group has lost its place"
         for members in once:
             twice = [one for one, times in received(members).items() if one[:1] == b"2" and times > 1]
             assert twice == [], f"QoS 2 was delivered twice: {twice[:5]}"
