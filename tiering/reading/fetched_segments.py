@@ -5,7 +5,9 @@ dictionary when the records need one. A folder gets its name when it is complete
 nothing half done. What an earlier process has left is compared with the hashes of the manifest before its first use."""
 
 import errno
+import logging
 import os
+import re
 import secrets
 import threading
 from collections import OrderedDict
@@ -23,6 +25,9 @@ from ..errors import BucketUnavailable, DamagedObject
 from ..objects.manifest import Manifest, StoredDictionary, StoredObject, StoredSegment, content_hash
 from ..objects.manifests import LogObjects
 
+_LOGGER = logging.getLogger("timestone.tiering")
+_NAME = re.compile(r"[0-9a-f]{16}-[0-9]{20}-.+")
+"""Id of the log, base offset, and the rest of the name of the object."""
 _TRIES = 2
 """An object with the wrong bytes is fetched once more: the transfer may have been at fault."""
 
@@ -166,10 +171,16 @@ class FetchedSegments:
         found: list[tuple[int, str, int]] = []
         for name in self._files.names(self._folder):
             path = self._folder / name
+            if not is_fetched(name):
+                _LOGGER.warning("%s: ignored: it is not a segment of the bucket", path)
+                continue
             if name.endswith(names.TEMPORARY_SUFFIX):
                 self._remove(path)
                 continue
-            found.append(self._age_of(name))
+            try:
+                found.append(self._age_of(name))
+            except OSError as error:
+                _LOGGER.warning("%s: ignored: %s", path, error)
         for _, name, size in sorted(found):
             self._entries[name] = _Entry(size)
 
@@ -270,11 +281,18 @@ class FetchedSegments:
             )
 
     def _remove(self, path: Path) -> None:
-        """Remove a folder with files; what cannot be removed is found by the next process."""
+        """Remove a folder with files, or a file in its place; what cannot be removed is found by the next process."""
         with suppress(OSError):
+            if not path.is_dir():
+                return self._files.unlink(path)
             for name in self._files.names(path):
                 self._files.unlink(path / name)
             self._files.remove_directory(path)
+
+
+def is_fetched(name: str) -> bool:
+    """Return whether a name in the folder is one of a segment, complete or not. Others are left alone."""
+    return _NAME.fullmatch(name) is not None
 
 
 def _wanted(

@@ -15,7 +15,7 @@ from timestone.format import names
 
 from ..objects.manifest import StoredDictionary, StoredObject, StoredSegment
 from ..objects.manifests import LogObjects
-from .fetched_segments import FetchedSegments
+from .fetched_segments import FetchedSegments, is_fetched
 
 _LOCKS = 64
 """Few files for any number of segments. Two segments of one lock wait for each other."""
@@ -70,7 +70,7 @@ class SharedSegments(FetchedSegments):
     def _evict(self) -> None:
         """Remove what killed processes had not completed, and the least recently used segments of all processes."""
         found: list[tuple[int, str, int]] = []
-        for name in self._files.names(self._folder):
+        for name in filter(is_fetched, self._files.names(self._folder)):
             path = self._folder / name
             if name.endswith(names.TEMPORARY_SUFFIX):
                 self._remove_unless_locked(path)

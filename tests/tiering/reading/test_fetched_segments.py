@@ -14,6 +14,7 @@ from timestone_tiering.errors import BucketUnavailable, DamagedObject
 from timestone_tiering.objects.manifest import Manifest, StoredSegment
 from timestone_tiering.objects.manifests import LogObjects
 from timestone_tiering.reading.fetched_segments import FetchedSegments
+from timestone_tiering.reading.shared_segments import SharedSegments
 
 UNLIMITED = 1 << 40
 
@@ -72,8 +73,9 @@ def test_a_killed_fetch_leaves_nothing_that_counts(
     with pytest.raises(Killed), cache.use(objects, stored.segments[0]):
         pass
     # A process that is really killed removes nothing.
-    (tmp_path / "cache" / "left.0123abcd.tmp").mkdir()
-    (tmp_path / "cache" / "left.0123abcd.tmp" / f"{0:020d}.segment").write_bytes(b"half")
+    left = cache.folder_of(objects, stored.segments[0]).with_suffix(".0123abcd.tmp")
+    left.mkdir()
+    (left / f"{0:020d}.segment").write_bytes(b"half")
     again = cache_of(tmp_path)
     assert os.listdir(tmp_path / "cache") == []
     with again.use(objects, stored.segments[0]) as folder:
@@ -98,6 +100,32 @@ def test_what_an_earlier_process_has_fetched_is_used_after_a_check(
     index.unlink()
     with cache_of(tmp_path).use(objects, stored.segments[0]):
         assert index.exists()
+
+
+@pytest.mark.parametrize("kind", [FetchedSegments, SharedSegments])
+def test_what_is_not_a_segment_is_reported_and_left_alone(
+    stored: Manifest, bucket: FolderBucket, tmp_path: Path, caplog: pytest.LogCaptureFixture,
+    kind: type[FetchedSegments],
+) -> None:  # fmt: skip
+    objects, place = LogObjects(bucket, stored.place), tmp_path / "cache"
+    segments = place if kind is FetchedSegments else place / "segments"
+    for name in ("photos", "photos.tmp"):
+        (segments / name).mkdir(parents=True)
+        (segments / name / "holiday").write_bytes(bytes(1000))
+    (segments / ".DS_Store").write_bytes(b"a file")
+    (segments / "dangling").symlink_to("nowhere")
+    kind(place, UNLIMITED).folder_of(objects, stored.segments[0]).write_bytes(
+        b"a file in the place of a segment"
+    )
+    cache = kind(place, 1)
+    for segment in stored.segments:
+        with cache.use(objects, segment) as folder:
+            assert len(os.listdir(folder)) == 2
+    assert {".DS_Store", "dangling", "photos", "photos.tmp"} <= set(os.listdir(segments))
+    assert os.listdir(segments / "photos") == os.listdir(segments / "photos.tmp") == ["holiday"]
+    if kind is FetchedSegments:  # the other kind lists the folder before each fetch
+        for name in (".DS_Store", "dangling", "photos", "photos.tmp"):
+            assert f"{segments / name}: ignored: it is not a segment of the bucket" in caplog.messages
 
 
 @pytest.mark.parametrize("change", ["truncated", "another byte", "longer"])
