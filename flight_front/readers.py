@@ -128,6 +128,5 @@ class _ShardReaders:
     ) -> None:
         """See `Store.commit_readers`; on all in-sync replicas when it returns. Raises NotLeader: the outcome is
         unknown then."""
-        logs = {reader: self._store.log(reader.log, reader.partition, create=False) for reader in offsets}
-        check_commit(offsets, logs)
+        check_commit(offsets, lambda one: self._store.log(one.log, one.partition, create=False))
         self._commitments.put(offsets, self._store.now_us(), pin, metadata)

@@ -1,7 +1,7 @@
 """Topic names and topic filters by the rules of MQTT (MQTT 5, section 4.7). Pure functions and one tree; no log, no
 network."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Generic, TypeVar
 
 from timestone.errors import InvalidName
@@ -12,6 +12,8 @@ Value = TypeVar("Value")
 
 def validate_topic(topic: str) -> None:
     """Raise InvalidName unless `topic` is a valid topic name: 1 to 65,535 bytes, no wildcards, no U+0000."""
+    if not isinstance(topic, str):
+        raise TypeError(f"invalid topic: expected text, got {topic!r:.60}")
     if not topic:
         raise InvalidName("invalid topic: expected at least one character")
     if "+" in topic or "#" in topic:
@@ -21,7 +23,10 @@ def validate_topic(topic: str) -> None:
 
 def validate_topics(topics: Sequence[str]) -> None:
     """Validate many topics, as `validate_topic`."""
-    text = "#".join(topics)  # valid topics contain no #
+    try:
+        text = "#".join(topics)  # valid topics contain no #
+    except TypeError:
+        raise TypeError(f"invalid topics: expected texts, got {topics!r:.60}") from None
     short = max(map(len, topics), default=0) * 4 <= TOPIC_BYTES_MAX  # a character has at most 4 bytes
     if (
         short
@@ -48,6 +53,16 @@ def validate_filter(topic_filter: str) -> None:
         if "+" in level and level != "+":
             raise InvalidName(f"topic filter {topic_filter!r}: '+' stands alone in its level")
     _validate_text(topic_filter, "topic filter")
+
+
+def checked_filters(filters: str | Iterable[str]) -> tuple[str, ...]:
+    """Return one filter or several as a tuple. Raises InvalidName; TypeError for anything else."""
+    if not isinstance(filters, Iterable):
+        raise TypeError(f"invalid topics: expected an MQTT topic filter or several, got {filters!r:.60}")
+    found = (filters,) if isinstance(filters, str) else tuple(filters)
+    for topic_filter in found:
+        validate_filter(topic_filter)
+    return found
 
 
 def _validate_text(text: str, what: str) -> None:

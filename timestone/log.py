@@ -23,7 +23,7 @@ from timestone.reading.named_readers import ReaderStore
 from timestone.reading.segment_list import SegmentList
 from timestone.reading.tail_cache import TailBudget, TailCache, TailRun
 from timestone.reading.wakeups import Woken
-from timestone.record import as_bytes, encode_headers, user_headers
+from timestone.record import as_bytes, as_wholes, encode_headers, user_headers
 from timestone.recovery.log_opener import OpenedLog
 from timestone.segment import Segment
 from timestone.upkeep.compaction import LogCompaction
@@ -33,7 +33,7 @@ from timestone.upkeep.retention import Retention
 from timestone.upkeep.segment_rewrites import Rewrites
 from timestone.writing.active_segment import ActiveSegment
 from timestone.writing.log_end import LogEnd
-from timestone.writing.write_batch import Data, WriteBatch
+from timestone.writing.write_batch import Data, WriteBatch, check_write_batch, checked_flags, checked_list
 
 _LEVELS = {level.value: level for level in Ack}
 _MEMORY = Ack.MEMORY
@@ -162,7 +162,7 @@ class Log(loops.Published, ReadableLog):
             block = encode_headers(user_headers(headers))
             payload, header_length = block + payload, len(block)
         topic_id = NO_TOPIC if topic is None else self.topics.add(topic)
-        return self._append(WriteBatch.single(payload, topic_id, flags, header_length), ack)
+        return self._append(WriteBatch.single(payload, topic_id, checked_flags(flags), header_length), ack)
 
     def append_many(
         self,
@@ -182,6 +182,7 @@ class Log(loops.Published, ReadableLog):
                 raise ValueError(
                     "invalid topics: expected `topic` for all records or `topics` with one for each, got both"
                 )
+            payloads, topics = checked_list("payloads", payloads), checked_list("topics", topics)
             if len(topics) != len(payloads):
                 raise ValueError(
                     f"invalid topics: expected {len(payloads)}, one for each payload, got {len(topics)}"
@@ -196,6 +197,7 @@ class Log(loops.Published, ReadableLog):
 
     def append_batch(self, write_batch: WriteBatch, *, ack: Ack | str | None = None) -> range:
         """Append a write batch, all records or none, and return their offsets; levels and errors as `append`."""
+        check_write_batch(write_batch)
         first = self._append(write_batch, ack)
         return range(first, first + write_batch.count)
 
@@ -203,7 +205,7 @@ class Log(loops.Published, ReadableLog):
         if type(ack) is Ack:
             level = ack
         else:  # asking the enumeration takes half a microsecond
-            level = self._store.config.ack if ack is None else _LEVELS.get(ack) or Ack(ack)
+            level = self._store.config.ack if ack is None else _level(ack)
         if level is _MEMORY:
             raise ValueError(
                 "invalid ack 'memory': expected 'written' or 'synced'; use submit, which returns no offset"
@@ -228,15 +230,18 @@ class Log(loops.Published, ReadableLog):
         (`submission.error`), by the caller's thread or by the committer's, which it must not block. woken: see
         `append_now`. Raises QueueFull while more than `queue_bytes` wait for the disk (see `queued_bytes`), at any
         level; RecordTooLarge, LogFailed, StoreClosed; TypeError for another type. Then nothing is submitted."""
-        if not isinstance(write_batch, WriteBatch):
-            raise TypeError(f"invalid submission: expected a WriteBatch, got {type(write_batch).__name__}")
+        check_write_batch(write_batch)
+        if done is not None:
+            _check_call(done)
         self._end.check_appendable()
         write_batch.check(self.config.record_bytes, len(self.topics))
-        return self._commit.submit(write_batch, Ack(ack), done, woken)
+        return self._commit.submit(write_batch, ack if type(ack) is Ack else _level(ack), done, woken)
 
     def when_synced(self, offset: int, done: Callable[[Exception | None], None]) -> None:
         """Call `done`, with the error of the flush or None, once everything below `offset`, which is written, is
         durable; at once in the caller's thread, or later in the committer's. Raises as `submit`."""
+        (offset,) = as_wholes(offset=offset)
+        _check_call(done)
         if self.synced_offset >= offset:
             done(None)
         else:
@@ -266,7 +271,7 @@ class Log(loops.Published, ReadableLog):
 
     def topic_name(self, topic_id: int) -> str | None:
         """Return the topic with this id, or None."""
-        return self.topics.name(topic_id)
+        return self.topics.name(topic_id if type(topic_id) is int else as_wholes(topic_id=topic_id)[0])
 
     def sync(self) -> int:
         """Make everything written durable, and return the offset below which it is. Raises as `append`."""
@@ -474,3 +479,16 @@ class Log(loops.Published, ReadableLog):
     def _moved_on(self, segment_list: SegmentList, offset: int | None, error: FileNotFoundError) -> None:
         self.rewrites.settle()
         super()._moved_on(segment_list, offset, error)
+
+
+def _level(ack: object) -> Ack:
+    """Return a level by its name. Raises ValueError."""
+    found = _LEVELS.get(ack) if isinstance(ack, str) else None
+    if found is None:
+        raise ValueError(f"invalid ack: expected one of {', '.join(_LEVELS)}, got {ack!r:.60}")
+    return found
+
+
+def _check_call(done: object) -> None:
+    if not callable(done):
+        raise TypeError(f"invalid done: expected a function, got {done!r:.60}")

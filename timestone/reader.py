@@ -12,7 +12,7 @@ from typing import Literal, Protocol, Self
 from timestone.config import MIB
 from timestone.disk.signal_safe_event import SignalSafeEvent
 from timestone.errors import OffsetOutOfRange, OffsetsLost, StoreClosed
-from timestone.filters import validate_filter
+from timestone.filters import checked_filters, validate_filter
 from timestone.format.topics import TopicDictionary
 from timestone.kernel import loops
 from timestone.reading.batch import Batch
@@ -20,7 +20,7 @@ from timestone.reading.named_readers import NamedReaders
 from timestone.reading.retention_hold import Pin
 from timestone.reading.topic_mask import TopicMask
 from timestone.reading.wakeups import Wakeups
-from timestone.record import Record
+from timestone.record import Record, as_wholes
 
 Start = int | datetime | Literal["earliest", "latest"]
 READ_RECORDS = 65_536
@@ -128,10 +128,7 @@ class Reader(loops.ReaderCursor):
     def set_topics(self, filters: str | Sequence[str] | None) -> None:
         """Read only records whose topic matches one of the MQTT filters, from the next read on; None for all. Raises
         InvalidName."""
-        chosen = (filters,) if isinstance(filters, str) else filters
-        for topic_filter in chosen or ():
-            validate_filter(topic_filter)
-        self._filters = None if chosen is None else tuple(chosen)
+        chosen = self._filters = None if filters is None else checked_filters(filters)
         self._choice = None if chosen is None else TopicMask(self.log.topics, chosen)
         if self._registered:
             self.log.wakeups.register(self, self._filters)
@@ -169,6 +166,9 @@ class Reader(loops.ReaderCursor):
         Raises OffsetOutOfRange if retention has passed the reader, CorruptRecord for a damaged record and OffsetsLost
         for a lost segment (`seek` to their `next_offset` to continue), StoreClosed."""
         self._check_open()
+        if not (type(max_records) is type(max_bytes) is int and (max_scan is None or type(max_scan) is int)):
+            scan = READ_RECORDS if max_scan is None else max_scan
+            as_wholes(max_records=max_records, max_bytes=max_bytes, max_scan=scan)
         if self._lost.start < self.offset < self._lost.stop:
             self.offset = self._lost.stop
         try:
@@ -224,6 +224,8 @@ class Reader(loops.ReaderCursor):
     def wait(self, timeout_s: float | None = None) -> bool:
         """Block until there is something to read; return False after the timeout. Raises StoreClosed when the log
         closes. Only for a store that this process owns: in a view nothing wakes a reader (see `LogView.refresh`)."""
+        if not isinstance(timeout_s, int | float | None):
+            raise TypeError(f"invalid timeout_s: expected seconds, got {timeout_s!r:.60}")
         woken = self._woken
         if woken is None:
             woken = self._woken = SignalSafeEvent()
@@ -253,7 +255,7 @@ class Reader(loops.ReaderCursor):
         self._check_open()
         if self.name is None:
             raise ValueError("invalid commit: expected a reader with a name, log.reader(name=…)")
-        at = self.offset if offset is None else offset
+        (at,) = as_wholes(offset=self.offset if offset is None else offset)
         self.log.named_readers.commit(self.name, at, self._pin, metadata)
 
     @property

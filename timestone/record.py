@@ -13,6 +13,7 @@ The version of the format is the version of the index that points to the record.
 """
 
 import enum
+import operator
 import struct
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -128,6 +129,17 @@ def as_bytes(value: Any, what: str) -> bytes:
         raise TypeError(f"invalid {what}: expected bytes, bytearray or memoryview, got {kind}") from None
 
 
+def as_wholes(**values: Any) -> list[int]:
+    """Return integers of any type, such as numpy's, as `int`. Raises TypeError with the name of one that is not."""
+    found = []
+    for name, value in values.items():
+        try:
+            found.append(operator.index(value))
+        except TypeError:
+            raise TypeError(f"invalid {name}: expected a whole number, got {value!r:.60}") from None
+    return found
+
+
 def time_us(moment: datetime) -> int:
     """Return the microseconds since 1970 of a time. Raises ValueError for one without a time zone."""
     if moment.tzinfo is None or moment.utcoffset() is None:
@@ -153,6 +165,8 @@ def parse_time(text: str) -> datetime:
 
 def user_headers(pairs: Iterable[tuple[str, bytes | bytearray | memoryview]]) -> list[Header]:
     """Return the items for pairs of a name and a value. Raises TypeError for anything else."""
+    if not isinstance(pairs, Iterable):
+        raise TypeError(f"invalid headers: expected pairs of a name and a value, got {pairs!r:.60}")
     items = []
     for pair in pairs:
         match pair:

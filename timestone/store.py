@@ -34,7 +34,7 @@ from timestone.format.store_listing import listed_logs
 from timestone.kernel import loops
 from timestone.log import Log
 from timestone.metrics.log_counts import Durations
-from timestone.reading.named_readers import Commitment, Commitments, Metadata, ReaderId, check_commit, checked
+from timestone.reading.named_readers import Commitment, Commitments, Metadata, ReaderId, check_commit
 from timestone.reading.retention_hold import Pin
 from timestone.reading.segment_cache import SegmentCache
 from timestone.reading.tail_cache import TailBudget
@@ -149,7 +149,11 @@ class Store:
         StoreClosed, OSError."""
         self._check_open()
         # Without the lock, which is held for as long as the disk takes to create or delete another log.
-        log = self._logs.get((name, partition))
+        try:
+            log = self._logs.get((name, partition))
+        except TypeError:  # it has no hash
+            names.validate_log(name, partition)
+            raise
         if log is not None:
             return log
         with self._logs_lock:
@@ -175,6 +179,8 @@ class Store:
         OSError: the log is unchanged then."""
         with self._logs_lock:
             self._check_open()
+            if type(name) is not str or type(partition) is not int:
+                names.validate_log(name, partition)
             log = self._logs.get((name, partition))
             if log is None:
                 raise UnknownLog(names.log_folder(name, partition), tuple(self._folders()))
@@ -224,20 +230,15 @@ class Store:
         The readers need not be open. With `pin`, retention of their logs keeps what they have not committed; without,
         an earlier pin of theirs is released. `metadata`: a text of up to 4 KiB for some of them, read back in their
         Commitment. Raises UnknownLog, OffsetOutOfRange, ValueError and TypeError for metadata, OSError, StoreClosed."""
-        logs = {
-            reader: self.log(reader.log, reader.partition, create=False) for reader in map(checked, offsets)
-        }
-        check_commit(offsets, logs)
+        logs = check_commit(offsets, lambda one: self.log(one.log, one.partition, create=False))
         Commitments(self.documents).put(offsets, self.now_us(), pin, metadata)
-        for log in logs.values():
+        for log in logs:
             log.retention.expect()
 
     def forget_readers(self, readers: Iterable[ReaderId]) -> None:
         """Remove the commits of named readers, pins included; the next reader of that name begins at its `start`.
         Raises OSError."""
-        forgotten = list(readers)
-        Commitments(self.documents).forget(forgotten)
-        for reader in forgotten:
+        for reader in Commitments(self.documents).forget(readers):
             log = self._logs.get((reader.log, reader.partition))
             if log is not None:
                 log.retention.expect()

@@ -41,7 +41,7 @@ from timestone.format.store_listing import is_listed, listed_logs, logs_of_store
 from timestone.format.topics import TopicDictionary
 from timestone.readable import ReadableLog
 from timestone.reading.listed_segments import ListedSegments
-from timestone.reading.named_readers import Commitment, Commitments, Metadata, ReaderId, check_commit, checked
+from timestone.reading.named_readers import Commitment, Commitments, Metadata, ReaderId, check_commit
 from timestone.reading.remote_history import RemoteHistory
 from timestone.reading.retention_hold import Pin
 from timestone.reading.segment_cache import SegmentCache
@@ -112,6 +112,8 @@ class StoreView:
 
     def log(self, name: str, partition: int = 0) -> "LogView":
         """Return the one view of a log, refreshed now. Raises UnknownLog, CorruptLog, UnsupportedFormat."""
+        if type(name) is not str or type(partition) is not int:
+            names.validate_log(name, partition)
         with self._logs_lock:
             self._check_open()
             view = self._logs.get((name, partition))
@@ -169,9 +171,7 @@ class StoreView:
         """Store where named readers continue, as `Store.commit_readers` does, while another process may own the store:
         the only write of a view. Raises UnknownLog, OffsetOutOfRange, OSError, ReadOnlyStore if there is no catalogue
         or this user may not write it."""
-        check_commit(
-            offsets, {reader: self.log(reader.log, reader.partition) for reader in map(checked, offsets)}
-        )
+        check_commit(offsets, lambda one: self.log(one.log, one.partition))
         with self._writable_catalog() as catalog:
             Commitments(catalog).put(offsets, Clock().now_us(), pin, metadata)
 

@@ -93,9 +93,13 @@ def validate_reader_name(name: str) -> None:
 
 def store_directory(path: str | os.PathLike[str]) -> Path:
     """Return the directory of a store. Raises ValueError for an empty path, which would mean the working directory
-    and is most likely an unset variable."""
+    and is most likely an unset variable; TypeError if it is neither text nor a path."""
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(f"invalid path of a store: expected text or a path, got {path!r:.60}")
     if not os.fspath(path):
         raise ValueError("the path of the store is empty")
+    if "\0" in str(path):
+        raise ValueError(f"invalid path of a store: expected one without U+0000, got {path!r:.60}")
     return Path(path)
 
 

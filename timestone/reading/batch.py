@@ -11,7 +11,7 @@ import numpy.typing as npt
 from timestone.errors import MissingExtra
 from timestone.format.topics import TopicDictionary
 from timestone.kernel.entries import ENTRY, Entries
-from timestone.record import Header, HeaderKind, Record, decode_headers
+from timestone.record import Header, HeaderKind, Record, as_wholes, decode_headers
 
 if TYPE_CHECKING:
     import pyarrow
@@ -187,7 +187,7 @@ class Batch:
 
     def payload(self, number: int) -> bytes:
         """Return the payload of one record, without its header block."""
-        entry = self._entries[number]
+        entry = self._entries[_place(number)]
         start = int(entry["position"]) - self._data_position
         return self.data[start + int(entry["header_length"]) : start + int(entry["length"])]
 
@@ -202,7 +202,7 @@ class Batch:
 
     def header_block(self, number: int) -> bytes:
         """Return the header block of one record as stored; empty for a plain one."""
-        entry = self._entries[number]
+        entry = self._entries[_place(number)]
         start = int(entry["position"]) - self._data_position
         return self.data[start : start + int(entry["header_length"])]
 
@@ -212,7 +212,7 @@ class Batch:
 
     def topic(self, number: int) -> str | None:
         """Return the topic of one record; None if it has none, or its name is lost."""
-        return self.topics.name(int(self._entries["topic"][number]))
+        return self.topics.name(int(self._entries["topic"][_place(number)]))
 
     @overload
     def __getitem__(self, number: int) -> Record: ...
@@ -227,7 +227,7 @@ class Batch:
             if (number.step or 1) < 0:
                 raise ValueError("invalid slice: expected a positive step, since a batch is in offset order")
             return self._part(number)
-        entry = self._entries[number]
+        entry = self._entries[_place(number)]
         return Record(
             int(self.offsets[number]),
             int(entry["timestamp_us"]),
@@ -258,6 +258,8 @@ class Batch:
 
     def select(self, mask: npt.NDArray[np.bool_]) -> "Batch":
         """Return the records where `mask` (n,) is true, over the same bytes."""
+        if getattr(mask, "dtype", None) != np.bool_:
+            raise TypeError(f"invalid mask: expected a numpy array of bool, got {mask!r:.60}")
         return self if mask.all() else self._part(mask)
 
     def _part(self, which: npt.NDArray[np.bool_] | slice) -> "Batch":
@@ -289,3 +291,7 @@ class Batch:
     def user_headers_of(self, number: int) -> list[tuple[str, bytes]]:
         """Return name and value of the user headers of one record, in order."""
         return [(item.name, item.value) for item in self.headers_of(number) if item.kind == HeaderKind.USER]
+
+
+def _place(number: int) -> int:
+    return number if type(number) is int else as_wholes(number=number)[0]

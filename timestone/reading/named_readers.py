@@ -16,15 +16,16 @@ import json
 import operator
 import threading
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from timestone.disk.json_document import integer, json_object
 from timestone.errors import CorruptLog, OffsetOutOfRange, ReaderInUse
 from timestone.format import names
 from timestone.reading.retention_hold import Pin
+from timestone.record import as_wholes
 
 SPACE = "readers"
 """Namespace in the catalogue; a key is `<log>-<partition>/<name>`."""
@@ -63,11 +64,25 @@ def checked(reader: ReaderId) -> ReaderId:
     return reader
 
 
+def checked_readers(readers: Iterable[ReaderId]) -> list[ReaderId]:
+    """Return readers as a list. Raises TypeError for anything else."""
+    if not isinstance(readers, Iterable):
+        raise TypeError(
+            f"invalid readers: expected some of ReaderId(log, partition, name), got {readers!r:.60}"
+        )
+    return list(map(checked, readers))
+
+
 def checked_metadata(text: object) -> str:
     """Return the metadata of a commit itself. Raises TypeError, ValueError over 4 KiB in UTF-8."""
     if not isinstance(text, str):
         raise TypeError(f"invalid metadata: expected text, got {text!r:.60}")
-    size_bytes = len(text.encode())
+    try:
+        size_bytes = len(text.encode())
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"invalid metadata: expected valid Unicode, got {text!r:.60}: {error.reason}"
+        ) from None
     if size_bytes > METADATA_BYTES_MAX:
         raise ValueError(f"invalid metadata: expected at most {METADATA_BYTES_MAX} bytes, got {size_bytes}")
     return text
@@ -142,7 +157,7 @@ class Commitments:
 
     def get(self, reader: ReaderId) -> Commitment | None:
         """Return the commit of a reader; None if it has none. Raises OSError, CorruptLog."""
-        document = self._documents.get(self._space, reader.key)
+        document = self._documents.get(self._space, checked(reader).key)
         return None if document is None else Commitment.decode(document, self._documents.path, reader.key)
 
     def all(self) -> dict[ReaderId, Commitment]:
@@ -176,9 +191,11 @@ class Commitments:
         if items:
             self._documents.put_many(self._space, items)
 
-    def forget(self, readers: Iterable[ReaderId]) -> None:
-        """Remove the commits of readers. Raises OSError, TypeError for anything but a ReaderId."""
-        self._documents.put_many(self._space, {checked(reader).key: None for reader in readers})
+    def forget(self, readers: Iterable[ReaderId]) -> list[ReaderId]:
+        """Remove the commits of readers, and return these. Raises OSError, TypeError for anything but a ReaderId."""
+        forgotten = checked_readers(readers)
+        self._documents.put_many(self._space, {one.key: None for one in forgotten})
+        return forgotten
 
 
 class Ended(Protocol):
@@ -191,13 +208,20 @@ class Ended(Protocol):
     def end_offset(self) -> int: ...
 
 
-def check_commit(offsets: Mapping[ReaderId, int], logs: Mapping[ReaderId, Ended]) -> None:
-    """Raise InvalidName for an invalid name of a reader, OffsetOutOfRange for an offset that is not in its log."""
-    for reader, offset in offsets.items():
+AnyLog = TypeVar("AnyLog", bound=Ended)
+
+
+def check_commit(offsets: Mapping[ReaderId, int], log_of: Callable[[ReaderId], AnyLog]) -> list[AnyLog]:
+    """Return the logs of readers. Raises InvalidName for an invalid name of a reader, OffsetOutOfRange for an offset
+    that is not in its log, TypeError for anything but offsets by reader, and what `log_of` does."""
+    logs = list(map(log_of, checked_readers(offsets)))
+    if not isinstance(offsets, Mapping):
+        raise TypeError(f"invalid offsets: expected a mapping of readers to offsets, got {offsets!r:.60}")
+    for (reader, offset), log in zip(offsets.items(), logs, strict=True):
         names.validate_reader_name(reader.name)
-        log = logs[reader]
-        if not 0 <= offset <= log.end_offset:
+        if not 0 <= as_wholes(offset=offset)[0] <= log.end_offset:
             raise OffsetOutOfRange(offset, log.start_offset, log.end_offset)
+    return logs
 
 
 class ReaderStore(Protocol):

@@ -3,7 +3,7 @@
 A front collects everything that arrived in one turn of its loop into one WriteBatch a log, so the engine sees
 batches regardless of the number of clients and topics. Builds the columns and checks limits; knows no file."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -14,7 +14,7 @@ from timestone.kernel import loops
 from timestone.kernel.entries import NO_TOPIC
 from timestone.kernel.entry_checksum import EntrySeal
 from timestone.reading.stored_bytes import StoredBytes
-from timestone.record import FLAG_REMOVED, as_bytes
+from timestone.record import FLAG_REMOVED, as_bytes, as_wholes
 
 Numbers = npt.NDArray[np.unsignedinteger]
 Column = Sequence[int] | Numbers | int
@@ -49,7 +49,7 @@ class WriteBatch(loops.Columns):
         flags: Column = 0,
         header_lengths: Column = 0,
     ) -> None:
-        known: Any = payloads if isinstance(payloads, list | tuple) else tuple(payloads)
+        known: Any = checked_list("payloads", payloads)
         try:
             pieces, lengths, size_bytes, crcs = loops.gathered(known, _LARGE_BYTES)
         except TypeError:  # rare: checking each payload first would cost as much as gathering them
@@ -97,16 +97,16 @@ class WriteBatch(loops.Columns):
         self.lengths = lengths
         self.crcs = crcs
         self.count = count = len(lengths) // 4
-        self.topic_ids = _column(topic_ids, count, np.uint32)
-        self.flags = _column(flags, count, np.uint16)
+        self.topic_ids = _column("topic_ids", topic_ids, count, np.uint32)
+        self.flags = _column("flags", flags, count, np.uint16)
         if (
             flags if isinstance(flags, int) else int(np.bitwise_or.reduce(self.flags, initial=0))
         ) & FLAG_REMOVED:
             raise ValueError("a record cannot be appended as removed")
-        self.header_lengths = _column(header_lengths, count, np.uint16)
+        self.header_lengths = _column("header_lengths", header_lengths, count, np.uint16)
         headed = not isinstance(header_lengths, int) or header_lengths > 0
         if headed and (self._sizes() < self.header_lengths).any():
-            raise ValueError("a header block is longer than its record")
+            raise ValueError("invalid header_lengths: expected at most the length of each record, got more")
 
     def check(self, record_bytes: int, topic_count: int) -> None:
         """Raise RecordTooLarge for a record over the limit, and ValueError for a topic id that the log has not
@@ -175,19 +175,46 @@ def _together(parts: Sequence[StoredBytes]) -> StoredBytes:
     return StoredBytes(pieces, size_bytes)
 
 
-def _column(column: Column, count: int, kind: type[np.unsignedinteger]) -> int | Numbers:
+def check_write_batch(value: object) -> None:
+    """Raise TypeError unless a value is a WriteBatch."""
+    if not isinstance(value, WriteBatch):
+        raise TypeError(f"invalid submission: expected a WriteBatch, got {type(value).__name__}")
+
+
+def checked_flags(flags: int) -> int:
+    """Return flags that fit. Raises TypeError, ValueError."""
+    if type(flags) is not int:
+        (flags,) = as_wholes(flags=flags)
+    if not 0 <= flags <= _U16_MAX:
+        raise ValueError(f"invalid flags: expected 0 to {_U16_MAX}, got {flags}")
+    return flags
+
+
+def checked_list(name: str, values: Any) -> Sequence[Any]:
+    """Return values as a list or tuple; themselves if they are one. Raises TypeError with the name of an argument."""
+    if isinstance(values, list | tuple):
+        return values
+    if not isinstance(values, Iterable) or isinstance(values, str):
+        raise TypeError(f"invalid {name}: expected a sequence, got {values!r:.60}")
+    return tuple(values)
+
+
+def _column(name: str, column: Column, count: int, kind: type[np.unsignedinteger]) -> int | Numbers:
     """Return one value for all, or an array of `count`. Raises ValueError or OverflowError for a column that does
     not fit."""
     if isinstance(column, int):
         if not 0 <= column <= _MOST[kind]:
-            raise OverflowError(f"invalid column: expected a value from 0 to {_MOST[kind]}, got {column}")
+            raise OverflowError(f"invalid {name}: expected a value from 0 to {_MOST[kind]}, got {column}")
         return column
-    numbers = np.ascontiguousarray(column, dtype=kind)
+    try:
+        numbers = np.ascontiguousarray(column, dtype=kind)
+    except (TypeError, ValueError):
+        raise TypeError(f"invalid {name}: expected whole numbers, got {column!r:.60}") from None
     if numbers.shape != (count,):
-        raise ValueError(f"invalid column: expected {count} values, got shape {numbers.shape}")
+        raise ValueError(f"invalid {name}: expected {count} values, got shape {numbers.shape}")
     if isinstance(column, np.ndarray) and column.dtype != kind and (numbers != column).any():
         raise OverflowError(
-            f"invalid column: expected values of {kind.__name__}, got others of {column.dtype}"
+            f"invalid {name}: expected values of {kind.__name__}, got others of {column.dtype}"
         )
     return numbers
 
