@@ -13,7 +13,7 @@ from flight_front.staging.parts import Staging, post_order
 from timestone.config import with_settings
 from timestone.disk.json_document import integer, json_object
 from timestone.errors import UnknownLog
-from timestone.format.names import log_folder, validate_target
+from timestone.format.names import log_folder, validate_reader_name, validate_target
 from timestone.fronts import ClusterNode
 from timestone.log import Log
 from timestone.reading.named_readers import ReaderLag
@@ -83,6 +83,12 @@ def _name(values: Values) -> tuple[str, int]:
     return name, integer(values.get("partition", 0))
 
 
+def _settings(settings: object) -> dict[str, Any]:
+    if not isinstance(settings, dict):
+        raise InvalidRequest(f"invalid settings: expected an object, got {settings!r:.60}")
+    return settings
+
+
 def _facts(log: Log) -> dict[str, Any]:
     return {
         "log": log.name,
@@ -96,7 +102,7 @@ def _facts(log: Log) -> dict[str, Any]:
 def _create_log(target: Target, call: Call, values: Values) -> Mapping[str, Any]:
     name, partition = _name(values)
     call.check(Right.ADMIN, name)
-    settings = values.get("settings", {})
+    settings = _settings(values.get("settings", {}))
     if target.node is None:
         return _facts(
             target.store.log(name, partition, config=with_settings(target.store.config.log, settings))
@@ -116,7 +122,7 @@ def _create_log(target: Target, call: Call, values: Values) -> Mapping[str, Any]
 
 
 def _configure(target: Target, call: Call, values: Values) -> Mapping[str, Any]:
-    log, settings = _log(target, call, values, Right.ADMIN), values["settings"]
+    log, settings = _log(target, call, values, Right.ADMIN), _settings(values["settings"])
     if target.node is not None:
         return {"log": log.name, "settings": dict(target.node.configure_log(log.name, settings))}
     return {"log": log.name, "settings": dataclasses.asdict(log.configure(**settings))}
@@ -168,10 +174,11 @@ def _lags(target: Target, call: Call, values: Values) -> Mapping[str, Any]:
 
 
 def _commit(target: Target, call: Call, values: Values) -> Mapping[str, Any]:
-    log = _log(target, call, values, Right.READ)
-    call.check_group(values["reader"])
+    log, name = _log(target, call, values, Right.READ), values["reader"]
+    validate_reader_name(name)
+    call.check_group(name)
     readers = target.readers.of(log)
-    readers.commit(values["reader"], integer(values["offset"]), None, values.get("metadata", ""))
+    readers.commit(name, integer(values["offset"]), None, values.get("metadata", ""))
     return {"committed": values["offset"]}
 
 

@@ -8,9 +8,9 @@ from typing import Protocol
 PORT_MAX = 65_535
 
 
-def parse_address(text: str, *, setting: str) -> tuple[str, int]:
+def parse_address(text: object, *, setting: str) -> tuple[str, int]:
     """Return host and port; IPv6 addresses are in brackets. Raises ValueError that names the setting."""
-    host, colon, port = text.rpartition(":")
+    host, colon, port = text.rpartition(":") if isinstance(text, str) else ("", "", "")
     if not colon or not port.isdecimal() or int(port) > PORT_MAX:
         raise ValueError(f"invalid {setting}: expected HOST:PORT, as in 127.0.0.1:1883, got {text!r}")
     return host.removeprefix("[").removesuffix("]"), int(port)

@@ -17,8 +17,10 @@ def test_host_and_port_are_read_and_shown_again(text: str, host: str, port: int)
     assert shown_address(host, port) == text
 
 
-@pytest.mark.parametrize("text", ["127.0.0.1", "1883", "127.0.0.1:", "127.0.0.1:70000", "127.0.0.1:-1", ""])
-def test_invalid_address_is_refused_with_the_name_of_the_setting(text: str) -> None:
+@pytest.mark.parametrize(
+    "text", ["127.0.0.1", "1883", "127.0.0.1:", "127.0.0.1:70000", "127.0.0.1:-1", "", 5, b"a:1", None]
+)
+def test_invalid_address_is_refused_with_the_name_of_the_setting(text: object) -> None:
     with pytest.raises(ValueError, match="invalid listen: expected HOST:PORT"):
         parse_address(text, setting="listen")
 
