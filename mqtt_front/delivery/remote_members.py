@@ -74,6 +74,12 @@ class _Home:
         self.connected: dict[SharedGroup, int] = {}
         self.requests: dict[SharedGroup, set[_Request]] = {}
 
+    def part(self) -> None:
+        """Take nothing more on this connection."""
+        self.correspondent, self.away_s = None, time.monotonic()
+        for group in list(self.connected):
+            self.count(group, 0)
+
     def end_requests(self, group: SharedGroup) -> None:
         """Drop what its members have asked for."""
         for request in self.requests.pop(group, ()):
@@ -133,9 +139,7 @@ class RemoteMembers:
                         home.saved = home.heard
                         self._send_saved(home, {"saved": home.heard})
                     continue
-                home.correspondent, home.away_s = None, time.monotonic()
-                for group in list(home.connected):
-                    home.count(group, 0)
+                home.part()
             if time.monotonic() >= home.away_s + _AWAY_S:
                 home.away_s = float("inf")
                 for group in self._own:
@@ -163,7 +167,15 @@ class RemoteMembers:
                 return
             home.heard = heard
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            self._log.warn("home", f"shared subscriptions of home {number}: message ignored: {error!r:.300}")
+            self._log.warn(
+                f"home {number}",
+                f"shared subscriptions of home {number}: a message is not understood; others get the records until "
+                f"its node has this version: {error!r:.300}",
+            )
+            found = self._homes.get(number)
+            if found is not None and found.correspondent is correspondent:
+                found.part()
+                correspondent.send(json.dumps({"connection": found.connection, "agree": True}).encode())
 
     def _agree(self, home: _Home, entries: list[Any]) -> None:
         for group in list(home.connected):

@@ -7,7 +7,10 @@ their connection, so the first one on each says what is open here (`Account.whol
 view.
 
 While a home has members at QoS 2, all that it gets is to be delivered exactly once: the group has saved that it is
-here, and what is done is saved here before the group hears of it, and until the group has saved that."""
+here, and what is done is saved here before the group hears of it, and until the group has saved that.
+
+Homes of two versions: a field that is not known is ignored, and one that a later version adds may be missing. After a
+message that cannot be understood all the same, both sides begin with a first one, so that nothing in it is lost."""
 
 import functools
 import itertools
@@ -377,6 +380,8 @@ class Branches:
         """Of messages. The first one on a connection stands for that."""
         self._unsure: dict[tuple[int, str], int] = {}
         """End of a log when an account of it was over."""
+        self._refused: dict[int, object | None] = {}
+        """By shard: connection with a message that was not understood."""
         self._loop: Loop | None = None
 
     def is_elsewhere(self, log: Log) -> bool:
@@ -459,6 +464,9 @@ class Branches:
             link = self._asked.get(shard)
             if link is None or integer(message["connection"]) != link.number:
                 return  # of before
+            if message.get("agree", False):
+                self._agreed.pop(shard, None)  # `tick` asks again
+                return
             if self._agreed.get(shard) is not link:
                 self._agreed[shard] = link
                 self._flush(shard)
@@ -469,7 +477,12 @@ class Branches:
                 key = shard, str(message["log"]), str(message["filter"])
                 self._given(key, message)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            _LOG.error("shared subscriptions of shard %d: message ignored: %r", shard, error)
+            self._agreed.pop(shard, None)  # `tick` asks again, and names what is open here
+            connection = self._partitions.connection(shard)
+            if connection is not self._refused.get(shard):
+                self._refused[shard] = connection
+                what = "a message of its leader is not understood; members here get no records of it until its node"
+                _LOG.warning("shared subscriptions of shard %d: %s has this version: %r", shard, what, error)
 
     def _given(self, key: tuple[int, str, str], message: dict[str, Any]) -> None:
         account, offsets = self._accounts.get(key), integers(message["offsets"])

@@ -96,14 +96,16 @@ def test_requests_end_with_the_last_connected_member(homes: TwoHomes) -> None:
 def test_nonsense_is_ignored(homes: TwoHomes, groups: object, caplog: pytest.LogCaptureFixture) -> None:
     home = Home(homes)
     with caplog.at_level(logging.WARNING):
-        assert home.say(groups, is_first=True) == []
-    assert "message ignored" in caplog.text
+        assert home.say(groups, is_first=True) == [{"connection": 1, "agree": True}]
+    assert "home 0: a message is not understood" in caplog.text
     homes.leader.heard(0, b"{", home)
     homes.publish(1)
     answers = home.say([entry(homes, asks=[1]), entry(homes, log="unknown")], is_first=True, number=2)
     assert [each["connection"] for each in answers] == [2, 2]
-    for broken in ({"asks": [-1]}, {"filter": "$share/"}, {"start": -1}):
-        assert home.say([entry(homes, **broken)], number=2) == []
+    wrong: list[dict[str, Any]] = [{"asks": [-1]}, {"filter": "$share/"}, {"start": -1}]
+    for number, broken in enumerate(wrong, 3):
+        home.say([entry(homes)], is_first=True, number=number)
+        assert home.say([entry(homes, **broken)], number=number) == [{"connection": number, "agree": True}]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import json
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -16,6 +16,7 @@ from mqtt_front.feeds.subscription import Subscription
 from mqtt_front.sessions.session import Session
 from tests.support.seeds import run_seed, told_on_failure
 from tests.support.two_homes import FILTER, TwoHomes
+from timestone.fronts import Correspondent
 from timestone.store import Store
 
 
@@ -370,6 +371,56 @@ def test_member_at_qos_2_gets_nothing_that_was_assigned_before_it_came(homes: Tw
     assert group.held == {once_key(home_key(0)): {0}}, "it went back, and was assigned to be delivered once"
     homes.documents(1)
     assert [*seen(homes, one), *seen(homes, other)] == [(7, False)]
+
+
+def translate(homes: TwoHomes, old: bytes, new: bytes) -> Callable[[], None]:
+    """Have messages in both directions be those of another version. Return what ends that."""
+    heard, answered = homes.leader.heard, homes.answered
+
+    def other_heard(number: int, data: bytes, correspondent: Correspondent) -> None:
+        heard(number, data.replace(old, new), correspondent)
+
+    homes.leader.heard = other_heard  # type: ignore[method-assign]
+    homes.answered = lambda shard, data: answered(shard, data.replace(old, new))
+
+    def end() -> None:
+        homes.leader.heard, homes.answered = heard, answered  # type: ignore[method-assign]
+
+    return end
+
+
+@pytest.mark.parametrize("field", ["connected", "again_below"])
+def test_no_record_is_lost_and_a_warning_is_logged_once_when_another_version_is_not_understood(
+    homes: TwoHomes, field: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    members = [homes.join("a", 0), homes.join("c", 1)]
+    homes.publish(4)
+    assert sorted(number for one in members for number in homes.taken(one)) == [0, 1, 2, 3]
+    end = translate(homes, f'"{field}"'.encode(), b'"other"')
+    taken = set()
+    for _ in range(5):
+        homes.publish(3)
+        homes.tick()
+        for one in members:
+            taken.update(homes.taken(one))
+    assert sum("is not understood" in line for line in caplog.messages) == 1
+    end()  # its node is upgraded
+    homes.cut()
+    for _ in range(10):
+        homes.tick()
+        for one in members:
+            taken.update(homes.taken(one))
+    assert taken == set(range(4, homes.published))
+    homes.publish(4)
+    assert all(homes.taken(one) for one in members)
+
+
+def test_fields_of_a_later_version_are_ignored(homes: TwoHomes, caplog: pytest.LogCaptureFixture) -> None:
+    translate(homes, b'{"', b'{"later": {}, "')
+    members = [homes.join("a", 0), homes.join("c", 1)]
+    homes.publish(4)
+    assert [len(homes.taken(one)) for one in members] == [2, 2]
+    assert caplog.messages == []
 
 
 def test_member_waits_for_the_copy_of_its_node(homes: TwoHomes) -> None:
