@@ -16,7 +16,7 @@ from timestone.writing import segment_writer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
-SEEDS = rounds(5, "TIMESTONE_CLUSTER_SEEDS")
+SEEDS = rounds(3, "TIMESTONE_CLUSTER_SEEDS")
 FAULTS = 12
 
 

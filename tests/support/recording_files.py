@@ -8,7 +8,6 @@ durable. Their names do not: a removal of the journal is lost until SQLite flush
 shows both.
 """
 
-import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -157,6 +156,7 @@ class RecordingFiles(Files):
         self._open: dict[int, int] = {}
         self._file_count = self._directory_count = 0
         self._catalog_seen: dict[Path, bytes] = {}
+        self._catalog = [(root / name, str(root / name)) for name in CATALOG_NAMES]
         self._take_base()
         sqlite_calls.watch(self)
 
@@ -215,9 +215,12 @@ class RecordingFiles(Files):
         """Record the catalogue. The journal is read last and recorded first: with an older journal, SQLite's later
         writes to the database could not be rolled back."""
         found: dict[Path, bytes] = {}
-        for name in CATALOG_NAMES:
-            with contextlib.suppress(FileNotFoundError):
-                found[self.root / name] = (self.root / name).read_bytes()
+        for path, name in self._catalog:
+            try:
+                with open(name, "rb", buffering=0) as file:
+                    found[path] = file.read()
+            except FileNotFoundError:
+                pass
         for path, data in reversed(found.items()):
             if data != self._catalog_seen.get(path):
                 self._catalog_seen[path] = data
@@ -321,13 +324,20 @@ class RecordingFiles(Files):
         with self._recording():
             super().rename(source, target)
             is_file = source in self._names
-            for numbers in (self._names, self._directories):
-                moved = [path for path in numbers if path == source or source in path.parents]
-                for path in moved:
-                    numbers[target / path.relative_to(source)] = numbers.pop(path)
+            if is_file:
+                self._names[target] = self._names.pop(source)
+            else:
+                self._move(source, target)
             self.operations.append(
                 Renamed(source, target, self._names[target] if is_file else self._directories[target])
             )
+
+    def _move(self, source: Path, target: Path) -> None:
+        inside = f"{source}/"
+        for numbers in (self._names, self._directories):
+            moved = [path for path in numbers if path == source or str(path).startswith(inside)]
+            for path in moved:
+                numbers[target / path.relative_to(source)] = numbers.pop(path)
 
     def remove_directory(self, path: Path) -> None:
         with self._recording():
