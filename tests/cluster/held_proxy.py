@@ -11,11 +11,13 @@ class HeldProxy:
     """A way to one server. What is held back comes later, in order, as after a network that was away for a while."""
 
     def __init__(self, port: int, concerns: Callable[[bytes], bool]) -> None:
-        """port: of the server, on loopback. concerns: returns whether a connection is one to cut and hold back from now
-        on, by what the client sends."""
+        """port: of the server, on loopback. concerns: returns whether a connection is one to cut and hold back until
+        the client sends more, by what it sends."""
         self.port, self._concerns = port, concerns
         self._passes = asyncio.Event()
         self._passes.set()
+        self.has_held = False
+        """Whether something was held back since `hold` was called."""
         self._connections: dict[asyncio.Task[None], bool] = {}
         self._server: asyncio.Server | None = None
         self.answers = b""
@@ -38,6 +40,7 @@ class HeldProxy:
     def hold(self) -> None:
         """Pass nothing on from now on."""
         self._passes.clear()
+        self.has_held = False
 
     def cut(self) -> None:
         """End the connections that there are, and hold back what comes on new ones."""
@@ -83,9 +86,10 @@ class HeldProxy:
     ) -> None:
         with suppress(OSError):
             while data := await source.read(_PIECE_BYTES):
-                if is_asking and self._concerns(data):
-                    self._connections[connection] = True
+                if is_asking:
+                    self._connections[connection] = self._concerns(data)
                 if self._connections[connection]:
+                    self.has_held = self.has_held or not self._passes.is_set()
                     await self._passes.wait()
                     if not is_asking:
                         self.answers = (self.answers + data)[-_PIECE_BYTES:]

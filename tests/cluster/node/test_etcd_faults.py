@@ -117,10 +117,11 @@ async def move(cluster: LogCluster, watches: HeldProxy, kind: str) -> None:
     told: list[str] = []
     await drain_node(cluster.etcd, KEYS, leader.name, timeout_s=60, progress=told.append)
     shard = await cluster.until(lambda shard: shard.is_led and shard.leader != leader.node_id())
-    known = re.compile(f"generation {shard.generation}, leader {shard.leader}")
+    known, began_s = re.compile(f"generation {shard.generation}, leader {shard.leader}"), time.monotonic()
     async with asyncio.timeout(OLD_S):
         while not all(known.search(node.output()) for node in cluster.nodes):
             await asyncio.sleep(0.05)
+    print(f"{kind} watches: all nodes know the leader after {time.monotonic() - began_s:.1f} s")
     assert len(cluster.unknown) == unknown
     async with asyncio.timeout(OLD_S):
         while not await acknowledged(cluster, 0.2):

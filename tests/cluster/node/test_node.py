@@ -1,6 +1,7 @@
 """Three nodes as processes and a real etcd, and everything that may end: checked by what their files hold."""
 
 import asyncio
+import base64
 import os
 import random
 import shutil
@@ -10,14 +11,16 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.etcd_server import etcd_server, eventually
-from tests.cluster.log_cluster import KEYS, LOG, NEVER_S, log_cluster
+from tests.cluster.etcd_server import EtcdServer, etcd_server, eventually
+from tests.cluster.held_proxy import HeldProxy, held_proxy
+from tests.cluster.log_cluster import KEYS, LOG, NEVER_S, LogCluster, log_cluster
 from tests.cluster.node_processes import (
     NodeProcess,
+    held,
     held_by_offset,
     wait_until_exits,
 )
-from tests.support.seeds import run_seed, told_on_failure
+from tests.support.seeds import rounds, run_seed, told_on_failure
 from tests.support.workload import crash_config
 from timestone.errors import NotLeader
 from timestone.replication.replicated_log import ReplicatedLog
@@ -38,6 +41,8 @@ from timestone_cluster.operations import (
 pytestmark = [pytest.mark.slow, pytest.mark.cluster]
 
 SECONDS = float(os.environ.get("TIMESTONE_CLUSTER_SECONDS", "15"))
+RECORDS = rounds(20_000, "TIMESTONE_CLUSTER_RECORDS")
+"""That a follower is away for; a million in the long form."""
 
 
 def test_nothing_acknowledged_is_lost_when_leaders_are_killed_and_nodes_are_suspended(tmp_path: Path) -> None:
@@ -126,7 +131,8 @@ def test_appends_continue_while_etcd_is_away_and_a_node_is_elected_when_it_is_ba
     asyncio.run(run())
 
 
-def test_follower_that_is_too_slow_leaves_the_in_sync_set_and_a_suspended_leader_is_left(
+@pytest.mark.timeout(120 + RECORDS / 2000)
+def test_follower_that_is_too_slow_leaves_the_in_sync_set_and_catches_up_and_a_suspended_leader_is_left(
     tmp_path: Path,
 ) -> None:
     async def run() -> None:
@@ -140,14 +146,25 @@ def test_follower_that_is_too_slow_leaves_the_in_sync_set_and_a_suspended_leader
             harness.acknowledged[b"w0 0"] = await client.append_again(LOG, [b"w0 0"])
             shard = await harness.shard()
             assert (shard.leader, slow.node_id() in shard.in_sync) == (leader.node_id(), False)
+            for first in range(1, RECORDS, 1000):
+                payloads = [b"w0 %0100d" % number for number in range(first, first + 1000)]
+                offset = await client.append(LOG, payloads)
+                harness.acknowledged |= {one: offset + at for at, one in enumerate(payloads)}
+            began_s = asyncio.get_running_loop().time()
             slow.signal(signal.SIGCONT)
             await harness.until(lambda shard: len(shard.in_sync) == 3)
+            took_s = asyncio.get_running_loop().time() - began_s
+            print(
+                f"{RECORDS} records of 103 bytes caught up in {took_s:.1f} s, {RECORDS / took_s:.0f} a second"
+            )
             leader.signal(signal.SIGSTOP)
             # It answers nothing, and its connection does not end: the client has to find out that another one leads.
+            number = len(harness.acknowledged)
             with pytest.raises(AppendUnknown):
-                await client.append(LOG, [b"w0 1"])
-            harness.unknown.add(b"w0 1")
-            harness.acknowledged[b"w0 2"] = await client.append_again(LOG, [b"w0 2"])
+                await client.append(LOG, [b"w0 %d" % number])
+            harness.unknown.add(b"w0 %d" % number)
+            number += 1
+            harness.acknowledged[b"w0 %d" % number] = await client.append_again(LOG, [b"w0 %d" % number])
             leader.signal(signal.SIGCONT)
             await client.close()
             await harness.check()
@@ -251,46 +268,89 @@ def first_offset(node: NodeProcess) -> int:
 
 
 def test_node_takes_the_place_of_one_that_is_lost_and_of_one_that_leads(tmp_path: Path) -> None:
+    """The lost one is back under its name with an empty disk (KIP-903), while its dismissal is on its way to etcd."""
+    key = base64.b64encode(KEYS.shard(0).encode())
+
     async def run() -> None:
-        async with log_cluster(tmp_path) as harness:
-            await harness.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
-            await configure_cluster(harness.etcd, KEYS, {"balance": False})
-            ended = asyncio.Event()
-            writer = asyncio.create_task(harness.write("w0", ended))
-            leader = await harness.leader()
-            lost, left = [node for node in harness.nodes if node is not leader]
-            lost_id = lost.node_id()
-            lost.kill()
-            shutil.rmtree(lost.folder)
-            spares = [NodeProcess(harness.server, tmp_path / name, name) for name in "de"]
-            harness.nodes += spares  # in place: they are ended with the others
-            for node in spares:
-                node.start()
-            await harness.until_registered("d", "e")
-            told: list[str] = []
-            await replace_node(harness.etcd, KEYS, lost_id, "d", timeout_s=NEVER_S, progress=told.append)
-            assert [line.split()[-1] for line in told] == ["records", "place"], told
-            await replace_node(harness.etcd, KEYS, leader.name, "e", timeout_s=NEVER_S, progress=told.append)
-            assert [line.split()[-1] for line in told[2:]] == ["records", "place"], told
-            shard = await harness.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
-            members = {node.node_id() for node in (left, *spares)}
-            assert (set(shard.replicas), set(shard.in_sync), shard.adding) == (members, members, ())
-            async with asyncio.timeout(NEVER_S):
-                while "another node has this one's place" not in leader.output():
-                    await asyncio.sleep(0.1)
-            with pytest.raises(ValueError, match="expected one with a replica"):
-                await replace_node(harness.etcd, KEYS, leader.name, "d", timeout_s=1, progress=told.append)
-            with pytest.raises(ValueError, match="has a replica of shard 0"):
-                await replace_node(harness.etcd, KEYS, left.name, "d", timeout_s=1, progress=told.append)
-            with pytest.raises(ValueError, match="expected a registered one"):
-                await replace_node(harness.etcd, KEYS, left.name, "f", timeout_s=1, progress=told.append)
-            ended.set()
-            await writer
-            leader.stop()
-            harness.nodes = [left, *spares]
-            await harness.check()
+        async with held_proxy(concerns=lambda data: b"/kv/txn" in data and key in data) as (changes, address):
+
+            def made(etcd: EtcdServer, folder: Path, name: str) -> NodeProcess:
+                changes.port = etcd.port
+                return NodeProcess(address, folder, name)
+
+            async with log_cluster(tmp_path, made=made) as harness:
+                await exchange(harness, changes)
+
+    async def exchange(harness: LogCluster, changes: HeldProxy) -> None:
+        await harness.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
+        await configure_cluster(harness.etcd, KEYS, {"balance": False})
+        ended = asyncio.Event()
+        writer = asyncio.create_task(harness.write("w0", ended))
+        leader = await harness.leader()
+        lost, left = [node for node in harness.nodes if node is not leader]
+        lost_id = lost.node_id()
+        changes.hold()
+        lost.kill()
+        shutil.rmtree(lost.folder)
+        lost.start()
+        await harness.until_registered(lost.name)
+        async with asyncio.timeout(NEVER_S):
+            while not changes.has_held:
+                await asyncio.sleep(0.05)
+        known = len(harness.acknowledged)
+        await asyncio.sleep(2)
+        shard = await harness.shard()
+        assert (lost_id in shard.in_sync, lost.node_id() in shard.in_sync) == (True, False)
+        assert len(harness.acknowledged) == known, "nothing is acknowledged that the lost one does not have"
+        changes.release()
+        shard = await harness.until(lambda shard: lost_id not in shard.in_sync)
+        assert lost.node_id() not in shard.in_sync
+        told: list[str] = []
+        with pytest.raises(ValueError, match="2 have this name; give the id"):
+            await replace_node(harness.etcd, KEYS, lost_id, lost.name, timeout_s=1, progress=told.append)
+        new_id = lost.node_id()
+        await asyncio.gather(
+            replace_node(harness.etcd, KEYS, lost_id, new_id, timeout_s=NEVER_S, progress=told.append),
+            has_everything_once_in_sync(harness, lost),
+        )
+        assert [line.split()[-1] for line in told] == ["records", "place"], told
+        spare = NodeProcess(harness.server, tmp_path / "d", "d")
+        harness.nodes.append(spare)  # in place: it is ended with the others
+        spare.start()
+        await harness.until_registered("d")
+        await replace_node(harness.etcd, KEYS, leader.name, "d", timeout_s=NEVER_S, progress=told.append)
+        assert [line.split()[-1] for line in told[2:]] == ["records", "place"], told
+        shard = await harness.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
+        members = {node.node_id() for node in (lost, left, spare)}
+        assert (set(shard.replicas), set(shard.in_sync), shard.adding) == (members, members, ())
+        async with asyncio.timeout(NEVER_S):
+            while "another node has this one's place" not in leader.output():
+                await asyncio.sleep(0.1)
+        for old, new, reason in (
+            (leader.name, "d", "expected one with a replica"),
+            (left.name, "d", "has a replica of shard 0"),
+            (left.name, "f", "expected a registered one"),
+        ):
+            with pytest.raises(ValueError, match=reason):
+                await replace_node(harness.etcd, KEYS, old, new, timeout_s=1, progress=told.append)
+        ended.set()
+        await writer
+        leader.stop()
+        harness.nodes = [lost, left, spare]
+        await harness.check()
 
     asyncio.run(run())
+
+
+async def has_everything_once_in_sync(harness: LogCluster, node: NodeProcess) -> None:
+    """Wait until a node is in sync, and require that it has all that was acknowledged until then."""
+    async with asyncio.timeout(NEVER_S):
+        while True:
+            last = max(harness.acknowledged.values())
+            if node.node_id() in (await harness.shard()).in_sync:
+                assert len(held(node.folder / f"{LOG}-0")) > last
+                return
+            await asyncio.sleep(0.02)
 
 
 def test_node_leads_no_more_when_the_scrubber_finds_damage_while_it_runs(

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+import timestone
 from tests.cluster import dying_node
-from tests.cluster.log_cluster import LogCluster, log_cluster
+from tests.cluster.log_cluster import LOG, LogCluster, log_cluster
 from tests.cluster.node_processes import NodeProcess
 from tests.support.seeds import rounds, run_seed, told_on_failure
 
@@ -113,6 +114,58 @@ async def bring_about(dying: Dying, step: str, count: int) -> None:
         leader.signal(signal.SIGTERM)  # which hands over
 
 
+async def have_followers_die_before_they_know_what_is_committed(dying: Dying) -> None:
+    """KIP-101, scene 1: one that cut what it does not know to be committed would lose it, as the leader dies next."""
+    cluster = dying.cluster
+    leader = await dying.whole()
+    dying.arm("before follower show")
+    first = await dying.died()
+    await cluster.until(lambda shard: first.node_id() not in shard.in_sync)
+    await dying.more()
+    dying.arm("before follower show")
+    second = await dying.died()
+    with timestone.view(second.folder) as view:
+        shown = view.log(LOG).end_offset
+    async with asyncio.timeout(LIMIT_S):
+        while max(cluster.acknowledged.values()) < shown:
+            await asyncio.sleep(0.02)
+    leader.kill()
+    print(f"{second.name} knew {shown} records of {max(cluster.acknowledged.values()) + 1} to be committed")
+    first.start()
+    second.start()
+    await cluster.until(lambda shard: shard.is_led and shard.leader != leader.node_id())
+    await dying.more()
+
+
+async def have_leaders_die_with_records_of_their_own(dying: Dying) -> None:
+    """KIP-101, scene 2: the tails of two leaders, of two generations, are at offsets where a third one has others."""
+    cluster = dying.cluster
+    await dying.whole()
+    await dying.more()
+    former: list[NodeProcess] = []
+    for _ in range(2):
+        dying.arm("before leader records")  # it has written what it has sent to no other
+        former.append(await dying.died())
+        died = former[-1].node_id()
+        await cluster.until(lambda shard: shard.is_led and shard.leader != died)  # noqa: B023
+    assert former[0] is not former[1]
+    for node in former:  # the third one leads, and commits nothing before another one has joined it
+        cuts = node.output().count("is cut to offset")
+        node.start()
+        await dying.more()
+        async with asyncio.timeout(LIMIT_S):
+            while node.output().count("is cut to offset") == cuts:
+                await asyncio.sleep(0.02)
+
+
+SCENES = {
+    "divergence": (
+        have_followers_die_before_they_know_what_is_committed,
+        have_leaders_die_with_records_of_their_own,
+    )
+}
+
+
 @pytest.mark.parametrize("group", GROUPS)
 @pytest.mark.timeout(240 * ROUNDS)
 def test_nothing_acknowledged_is_lost_when_a_node_dies_at_a_step_of(group: str, tmp_path: Path) -> None:
@@ -136,6 +189,12 @@ def test_nothing_acknowledged_is_lost_when_a_node_dies_at_a_step_of(group: str, 
                     await dying.more()
                     took_s = asyncio.get_running_loop().time() - began_s
                     print(f"{node.name} died {step}: {took_s:.1f} s, {cluster.counts({})}", flush=True)
+                for scene in SCENES.get(group, ()):
+                    began_s = asyncio.get_running_loop().time()
+                    await scene(dying)
+                    await dying.whole()
+                    took_s = asyncio.get_running_loop().time() - began_s
+                    print(f"{scene.__name__}: {took_s:.1f} s, {cluster.counts({})}", flush=True)
             ended.set()
             await asyncio.gather(*writers)
             await cluster.check()
