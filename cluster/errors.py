@@ -27,6 +27,10 @@ class AppendUnknown(ClusterError):
     """An append through the cluster may be in the log or not: the leader was lost before it answered."""
 
 
+class AppendRefused(ClusterError, ValueError):
+    """An append that no leader would take, such as a record over the limit of its log. Nothing of it is in the log."""
+
+
 class UndecodableFrame(ClusterError):
     """A message of another node or a client is not valid. The connection ends."""
 

@@ -20,7 +20,7 @@ import click
 import timestone
 from timestone.commit.submission import Submission
 from timestone.config import Ack
-from timestone.errors import RecordTooLarge
+from timestone.errors import RecordTooLarge, TimestoneError
 from timestone.filters import validate_topic
 from timestone.format.names import validate_target
 from timestone.kernel.entries import NO_TOPIC
@@ -215,6 +215,7 @@ class Appender:
         self._first = log.end_offset
         self._count = 0
         self._bytes = 0
+        self._has_failed = False
         self._started_s = time.monotonic()
 
     def append(self, write_batch: WriteBatch) -> None:
@@ -233,19 +234,32 @@ class Appender:
             self._wait_for_oldest()
 
     def finish(self) -> None:
-        """Wait for everything submitted."""
+        """Wait for everything submitted, also for what follows a batch that has failed. Raises the first error."""
+        failure: Exception | None = None
         while self._waiting:
-            self._wait_for_oldest()
+            try:
+                self._wait_for_oldest()
+            except (TimestoneError, OSError) as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
 
     def _wait_for_oldest(self) -> None:
-        submission = self._waiting.popleft()
-        self._waiting_bytes -= submission.write_batch.size_bytes
-        submission.wait()
+        submission = self._waiting[0]
+        try:
+            submission.wait()
+        except (TimestoneError, OSError):
+            self._has_failed = True
+            raise
+        finally:
+            self._waiting.popleft()
+            self._waiting_bytes -= submission.write_batch.size_bytes
         self._count += submission.write_batch.count
         self._bytes += submission.write_batch.size_bytes
 
     def to_json(self) -> dict[str, Any]:
-        """Return what was acknowledged so far, for a program: the offsets [start, end), records and bytes."""
+        """Return what was acknowledged so far, for a program: the offsets [start, end), records and bytes. And how many
+        records are in the log behind them, of which it is not known whether they will stay."""
         return {
             "log": self._log.name,
             "partition": self._log.partition,
@@ -254,16 +268,23 @@ class Appender:
             "end_offset": self._first + self._count,
             "records": self._count,
             "bytes": self._bytes,
+            "unacknowledged": self._unacknowledged,
         }
+
+    @property
+    def _unacknowledged(self) -> int:
+        return max(0, self._log.end_offset - self._first - self._count) if self._has_failed else 0
 
     def describe(self) -> str:
         """Return what was acknowledged so far, in one line."""
-        name = f"{self._log.name}-{self._log.partition}"
+        name, left = f"{self._log.name}-{self._log.partition}", ""
+        if unknown := self._unacknowledged:
+            records = format_count(unknown, "record")
+            left = f"; {records} from offset {self._first + self._count} on may stay, not {self._ack.value}"
         if not self._count:
-            return f"{name}: no records appended"
+            return f"{name}: no records appended{left}"
         elapsed_s = max(time.monotonic() - self._started_s, 1e-9)
         rate = f"{format_bytes(self._bytes)} at {format_bytes(int(self._bytes / elapsed_s))}/s"
         offsets = f"[{self._first}, {self._first + self._count})"
-        return (
-            f"{name}: {format_count(self._count, 'record')} at offsets {offsets}, {self._ack.value}, {rate}"
-        )
+        records = format_count(self._count, "record")
+        return f"{name}: {records} at offsets {offsets}, {self._ack.value}, {rate}{left}"

@@ -366,8 +366,8 @@ def append(url: str, log: str, topic: str | None, shard: int, timeout_s: float, 
                 print(
                     await client.append_again(log, [payload], topics=topics, shard=shard, timeout_s=timeout_s)
                 )
-        except TimeoutError:
-            raise CommandError(f"a record was not acknowledged within {timeout_s:g} s") from None
+        except (TimeoutError, cluster_module("errors").AppendRefused) as error:
+            raise CommandError(f"{error}") from None
         finally:
             await client.close()
 

@@ -10,6 +10,7 @@ from typing import Any
 from timestone.address import parse_address, send
 from timestone.errors import NotLeader, UnknownLog
 from timestone_cluster.errors import (
+    AppendRefused,
     AppendUnknown,
     ClusterError,
     UndecodableFrame,
@@ -45,11 +46,16 @@ class ClusterClient:
         disks of all in-sync replicas.
 
         Raises NotLeader, EtcdUnavailable or OSError if nothing was appended, UnknownLog if the cluster does not have
-        the log; AppendUnknown if the records may be in the log or not."""
+        the log, AppendRefused for records that the log does not take; AppendUnknown if the records may be in the log or
+        not."""
         connection = await self._connection(shard, log)
-        number = next(self._numbers)
+        return await self._append(connection, shard, Append(next(self._numbers), log, [*topics], [*payloads]))
+
+    async def _append(self, connection: "_Connection", shard: int, message: Append) -> int:
         try:
-            return await connection.append(shard, Append(number, log, list(topics), list(payloads)))
+            return await connection.append(shard, message)
+        except AppendRefused:
+            raise
         except (ClusterError, NotLeader):
             if self._connections.get(shard) is connection:
                 del self._connections[shard]
@@ -65,13 +71,29 @@ class ClusterClient:
         shard: int = 0,
         timeout_s: float = 30.0,
     ) -> int:
-        """Append as `append`, and again until it is acknowledged: at least once. Raises TimeoutError, UnknownLog."""
-        async with asyncio.timeout(timeout_s):
-            while True:
-                try:
-                    return await self.append(log, payloads, topics=topics, shard=shard)
-                except (ClusterError, NotLeader, OSError):
+        """Append as `append`, and again until it is acknowledged: at least once. Raises UnknownLog, AppendRefused;
+        TimeoutError, which says how often the records may be in the log."""
+        unknown, reason = 0, "there was no answer"
+        try:
+            async with asyncio.timeout(timeout_s):
+                while True:
+                    sent = 0
+                    try:
+                        connection = await self._connection(shard, log)
+                        message = Append(next(self._numbers), log, [*topics], [*payloads])
+                        sent, unknown = 1, unknown + 1
+                        return await self._append(connection, shard, message)
+                    except AppendRefused:
+                        raise
+                    except (ClusterError, NotLeader, OSError) as error:
+                        unknown -= 0 if isinstance(error, AppendUnknown) else sent
+                        reason = f"{error}" or type(error).__name__
                     await asyncio.sleep(_PAUSE_S)
+        except TimeoutError:
+            raise TimeoutError(
+                f"log {log}: {len(payloads)} records were not acknowledged within {timeout_s:g} s; attempts "
+                f"that may be in the log: {unknown}; {reason}"
+            ) from None
 
     async def close(self) -> None:
         """Close all connections. What waits raises AppendUnknown."""
@@ -151,6 +173,8 @@ class _Connection:
             self._waiting.pop(message.number, None)
         if answer.is_unknown:
             raise AppendUnknown(answer.error)
+        if answer.is_refused:
+            raise AppendRefused(answer.error)
         if answer.error:
             raise NotLeader(answer.error)
         return answer.first

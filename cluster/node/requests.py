@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from timestone.commit.submission import Submission
 from timestone.config import Ack
-from timestone.errors import InvalidName, NotLeader, TimestoneError, UnknownLog
+from timestone.errors import InvalidName, NotLeader, TimestoneError, TopicLimit, UnknownLog
 from timestone.format.names import log_folder
 from timestone.fronts import Arrived
 from timestone.replication.replicated_log import ReplicatedLog
@@ -72,7 +72,8 @@ class Requests:
             try:
                 self._append(writer, number, message)
             except (TimestoneError, ValueError, OSError) as error:
-                _answer(writer, Appended(message.number, -1, f"{error}"))
+                is_refused = isinstance(error, ValueError | TopicLimit)
+                _answer(writer, Appended(message.number, -1, f"{error}", is_refused=is_refused))
         else:
             writer.transport.abort()
         return False

@@ -56,6 +56,8 @@ class Appended(msgspec.Struct, frozen=True, array_like=True):
     error: str = ""
     is_unknown: bool = False
     """The records may be in the log or not."""
+    is_refused: bool = False
+    """Another leader would not take them either."""
 
 
 class Describe(msgspec.Struct, frozen=True, array_like=True):

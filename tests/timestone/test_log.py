@@ -3,7 +3,9 @@
 import errno
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -487,6 +489,33 @@ def test_closed_log_refuses_everything(place: Place) -> None:
         with pytest.raises(StoreClosed):
             call()
     assert (log.start_offset, log.end_offset) == (0, 1)
+
+
+def test_appends_beside_a_close_are_in_the_log_or_refused(quick_directory: Path) -> None:
+    class SlowFiles(Files):
+        def fdatasync(self, fd: int) -> None:
+            time.sleep(0.002)
+            super().fdatasync(fd)
+
+    for number in range(10):
+        counts: list[int] = []
+        store = timestone.open(quick_directory / f"{number}", files=SlowFiles())
+        log = store.log("telemetry")
+
+        def append(log: Log, counts: list[int]) -> None:
+            with suppress(StoreClosed):
+                while True:
+                    counts.append(len(log.append_many([b"one", b"two"], topic="t")))
+
+        threads = [threading.Thread(target=append, args=(log, counts)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        wait_for(lambda: len(counts) > 4)  # noqa: B023
+        store.close()
+        for thread in threads:
+            thread.join()
+        with timestone.view(store.path) as view:
+            assert view.log("telemetry").end_offset == sum(counts)
 
 
 def test_batch_can_be_read_when_its_log_is_closed(place: Place) -> None:

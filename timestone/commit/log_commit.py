@@ -208,12 +208,18 @@ class LogCommit(loops.PreparedCommit):
     # Ending.
 
     def close(self, closed: StoreClosed) -> None:
-        """Write and flush all submissions, and refuse further ones."""
+        """Write and flush all submissions, and refuse further ones. Appends that are written by then are flushed, so
+        that nothing is in the log whose caller got StoreClosed."""
         try:
             if self._end.failure is None:
-                self.write_queued()
                 self.settle()
-                self.sync_to(self._end.end_offset)
+                with self.sync_lock:
+                    with self._end.lock:
+                        self._write_queued_locked()
+                        self._end.closed = closed
+                    if self._active_segment.synced_offset < self._end.end_offset:
+                        self._flush()
+                self._resolve_synced()
         finally:
             with self.sync_lock, self._end.lock:
                 self._end.close_locked(closed)
@@ -303,6 +309,8 @@ class LogCommit(loops.PreparedCommit):
             with self.sync_lock:
                 if self._active_segment.synced_offset >= end_offset:
                     break
+                if self._end.failure is not None:  # before `closed`: the records may be visible
+                    raise self._end.failure.again()
                 self._end.check_appendable()
                 self._flush()
         self._resolve_synced()

@@ -1,7 +1,9 @@
+import errno
 import json
 import os
 import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 import timestone
 from tests.cli.processes import Running
 from tests.cli.processes import timestone as command
+from tests.support.faulty_files import FaultyFiles
 from timestone.config import Ack
 from timestone.errors import LogFailed
 from timestone.record import FLAG_RETAIN, FLAG_TOMBSTONE, Header, HeaderKind, encode_headers
@@ -66,6 +69,7 @@ def test_json_has_offsets_and_level(tmp_path: Path) -> None:
         "end_offset": 3,
         "records": 2,
         "bytes": 6,
+        "unacknowledged": 0,
     }
 
 
@@ -187,6 +191,42 @@ def test_a_log_that_fails_ends_it_with_the_reason(tmp_path: Path, monkeypatch: p
         with pytest.raises(LogFailed):
             appender.append(WriteBatch([b"two"]))
         assert "1 record at offsets [0, 1)" in appender.describe()
+
+
+def test_records_that_are_in_the_log_without_an_acknowledgement_are_named(tmp_path: Path) -> None:
+    files = FaultyFiles()
+    with suppress(LogFailed), timestone.open(tmp_path, files=files) as store:
+        log = store.log("log")
+        appender = Appender(log, ack=Ack.SYNCED)
+        appender.append(WriteBatch([b"one"]))
+        appender.finish()
+        files.fail("fdatasync", forever=True)
+        for payload in (b"two", b"three"):
+            with suppress(LogFailed):
+                appender.append(WriteBatch([payload] * 2))
+        with pytest.raises(LogFailed):
+            appender.finish()
+        unknown = log.end_offset - 1
+        assert unknown >= 2
+        assert appender.describe().endswith(f"; {unknown} records from offset 1 on may stay, not synced")
+        assert (appender.to_json()["end_offset"], appender.to_json()["unacknowledged"]) == (1, unknown)
+
+
+def test_batches_behind_one_that_fails_are_counted(tmp_path: Path) -> None:
+    files = FaultyFiles()
+    with timestone.open(tmp_path, files=files) as store:
+        log = store.log("log")
+        appender = Appender(log, ack=Ack.SYNCED)
+        appender.append(WriteBatch([b"one"]))
+        appender.finish()
+        files.fail("pwrite", errno.ENOSPC)
+        for count in (2, 3, 4):
+            appender.append(WriteBatch([b"more"] * count))
+            log.submit(WriteBatch([]), ack=Ack.WRITTEN).wait()
+        with pytest.raises(OSError, match="No space left"):
+            appender.finish()
+        assert log.end_offset == 8
+        assert "8 records at offsets [0, 8), synced" in appender.describe()
 
 
 KEPT = [

@@ -1,6 +1,7 @@
 """Deleting a log of a cluster, on real nodes and a real etcd: also on a node that was away, and below MQTT."""
 
 import asyncio
+import signal
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -23,6 +24,7 @@ from tests.support.flight_server import batch, command, options, put, ticket, va
 from tests.support.ports import reserved_port
 from timestone.errors import UnknownLog
 from timestone_cluster.division import Division
+from timestone_cluster.errors import AppendRefused
 from timestone_cluster.node.client import ClusterClient
 from timestone_cluster.operations import delete_log, make_log
 
@@ -43,6 +45,14 @@ def test_log_is_gone_at_all_nodes_and_a_later_one_has_nothing_of_it_when_a_node_
             client = ClusterClient(harness.etcd, KEYS)
             leader = await harness.leader()
             assert await client.append_again(LOG, [b"old %d" % one for one in range(50)]) == 0
+            with pytest.raises(AppendRefused, match="topic 'a/#' contains a wildcard"):
+                await client.append_again(LOG, [b"refused"], topics=["a/#"])
+            leader.signal(signal.SIGSTOP)
+            with pytest.raises(
+                TimeoutError, match=r"acknowledged within 0\.2 s; attempts that may be in the log: 1;"
+            ):
+                await client.append_again(LOG, [b"unknown"], timeout_s=0.2)
+            leader.signal(signal.SIGCONT)
             away, back = (node for node in harness.nodes if node is not leader)
             for node in (away, back):
                 async with asyncio.timeout(LIMIT_S):

@@ -55,7 +55,7 @@ def test_client_of_a_front_is_refused_when_the_node_has_none(tmp_path: Path) -> 
 
 def test_append_is_refused_when_it_is_to_the_state_of_a_front(tmp_path: Path) -> None:
     found = answer(tmp_path, Append(7, STATE_LOG, [], [b"forged"]))
-    assert found == Appended(7, -1, f"log {STATE_LOG} is the server's own")
+    assert found == Appended(7, -1, f"log {STATE_LOG} is the server's own", is_refused=True)
 
 
 def test_append_is_refused_when_the_node_does_not_lead(tmp_path: Path) -> None:
