@@ -29,7 +29,7 @@ class ReplicaBatch(WriteBatch):
             raise ValueError(
                 f"invalid entries: expected a multiple of {ENTRY_BYTES} bytes, got {len(entries)}"
             )
-        source = np.frombuffer(entries, dtype=ENTRY).copy()
+        source = np.frombuffer(bytearray(entries), dtype=ENTRY)  # numpy would copy it field by field
         lengths, times, topics = source["length"], source["timestamp_us"], source["topic"]
         ends = np.cumsum(lengths, dtype=np.int64)
         source["position"] = ends - lengths
@@ -53,10 +53,11 @@ class ReplicaBatch(WriteBatch):
 
     def entries(self, seal: EntrySeal, *, ordinal: int, position: int, timestamp_us: int) -> bytes:
         """Return the index entries of the batch, with the leader's times."""
-        made = self.source.copy()
-        made["position"] += np.uint32(position)
-        seal.close(made, ordinal)
-        return made.tobytes()
+        made = bytearray(self.source)
+        entries = np.frombuffer(made, dtype=ENTRY)
+        entries["position"] += np.uint32(position)
+        seal.close(entries, ordinal)
+        return bytes(made)
 
     @property
     def first_timestamp_us(self) -> int:
