@@ -52,10 +52,14 @@ class LogCluster:
         found = await self.until(lambda shard: shard.is_led)
         return next(node for node in self.nodes if node.node_id() == found.leader)
 
-    async def until_registered(self, *names: str) -> None:
-        """Wait until nodes are registered."""
+    async def until_registered(self, *nodes: str) -> None:
+        """Wait until nodes are registered. nodes: names, or ids, where a name may still be that of an earlier node."""
         async with asyncio.timeout(NEVER_S):
-            while not set(names) <= {node.name for node in (await cluster_status(self.etcd, KEYS)).nodes}:
+            while not set(nodes) <= {
+                word
+                for node in (await cluster_status(self.etcd, KEYS)).nodes
+                for word in (node.name, node.id)
+            }:
                 await asyncio.sleep(0.05)
 
     def counts(self, faults: dict[str, int]) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.cluster.etcd_server import EtcdServer
+from tests.support.warm_command import WarmProcess, matters_at_import, warm_command
 
 NAME = "plant"
 
@@ -29,23 +30,30 @@ class NodeProcess:
         prefix: Sequence[str] = (),
         program: Sequence[str] = ("timestone_cli",),
     ) -> None:
-        """etcd: one, or the endpoints of several. prefix: words in front of the command. program: module, and its own
-        arguments, that is run as the command `timestone`."""
+        """etcd: one, or the endpoints of several. prefix: words in front of the command, which is then run by an
+        interpreter of its own, not by a fork of a warm one. program: module, and its own arguments, that is run as the
+        command `timestone`."""
         endpoints = etcd if isinstance(etcd, str) else etcd.endpoint
         self.folder, self.name = folder, name
-        self._command = [
-            *prefix, sys.executable, "-m", *program, "serve", "--data", str(folder), "--cluster-name", name,
+        self._prefix = prefix
+        self._words = [
+            *program, "serve", "--data", str(folder), "--cluster-name", name,
             "--cluster", f"etcd://{endpoints}/{NAME}",
             "--metrics-interval-ms", "0", "--console-listen", "none", *options,
         ]  # fmt: skip
         self._log = folder.with_suffix(".log")
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | WarmProcess | None = None
 
     def start(self) -> None:
         """Start, if it does not run."""
         if self.process is None:
             with self._log.open("ab") as output:
-                self.process = subprocess.Popen(self._command, stdout=output, stderr=output)
+                warm = warm_command()
+                if self._prefix or matters_at_import(os.environ) != warm.environment:
+                    command = [*self._prefix, sys.executable, "-m", *self._words]
+                    self.process = subprocess.Popen(command, stdout=output, stderr=output)
+                else:
+                    self.process = warm.start(self._words, [0, output.fileno(), output.fileno()])
 
     def kill(self) -> None:
         """Kill it with SIGKILL."""
@@ -138,11 +146,13 @@ def held(folder: Path) -> list[HeldRecord]:
 
 
 def held_by_offset(folder: Path) -> dict[int, HeldRecord]:
-    """Return the records of a log: the files as docs/formats describe them, checksums left aside."""
+    """Return the records of a log: the files as docs/formats describe them, checksums left aside. Behind the entries
+    of a segment that is just being sealed there is a part of its trailer: it ends where the next one begins."""
     found: dict[int, HeldRecord] = {}
     paths = sorted(folder.glob("*.index"))
     first = int(paths[0].stem) if paths else 0
-    for path in paths:
+    nexts = [*(int(path.stem) for path in paths[1:]), None]
+    for path, following in zip(paths, nexts, strict=True):
         base, index = int(path.stem), path.read_bytes()
         data = _segment_of(path).read_bytes()
         end = first + len(found)
@@ -150,6 +160,8 @@ def held_by_offset(folder: Path) -> dict[int, HeldRecord]:
         count = (len(index) - 4096) // 32
         if index[-128:-120] == b"TSTSEALD":
             (count,) = struct.unpack_from("<Q", index, len(index) - 128 + 32)
+        elif following is not None:
+            count = min(count, following - base)
         for ordinal in range(count):
             position, length, time_us, topic, *_ = _ENTRY.unpack_from(index, 4096 + 32 * ordinal)
             if time_us == 0:

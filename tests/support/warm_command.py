@@ -1,8 +1,8 @@
 """Runs a command in a process that has imported everything already, and forks for each call.
 
 As a program: the process that forks. It gets words, folder, environment and the three standard streams of each call
-over a socket, and answers with the exit code. A cold interpreter spends most of its time on imports; hundreds of tests
-run a command that takes milliseconds.
+over a socket, and answers with the pid, and at the end with the exit code. A cold interpreter spends most of its time
+on imports; hundreds of tests run a command that takes milliseconds, or start nodes of a cluster and kill them.
 """
 
 import atexit
@@ -10,6 +10,7 @@ import gc
 import importlib
 import json
 import os
+import runpy
 import selectors
 import signal
 import socket
@@ -18,6 +19,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 IMPORTED = [
@@ -37,7 +39,11 @@ IMPORTED = [
         )
     ),
     *(f"timestone_cli.mqtt.{name}" for name in ("passwd", "pub", "sub")),
+    "flight_front.front",
     "mqtt_front.front",
+    "timestone.replication.upkept_replica",
+    "timestone_cluster.node.node",
+    "timestone_cluster.operations",
 ]
 _REQUEST_BYTES = 1 << 20
 
@@ -49,6 +55,48 @@ def matters_at_import(environment: Mapping[str, str]) -> dict[str, str]:
         for name, value in environment.items()
         if name.startswith(("PYTHON", "LC_", "LANG", "TZ", "TIMESTONE_PURE"))
     }
+
+
+class WarmProcess:
+    """A command in a fork, which runs: what `Popen` has of it, as far as tests use that."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        """connection: on which the process that forks answers."""
+        self._connection = connection
+        self.pid = int(connection.recv(16))
+        self._code: int | None = None
+        self._handle: int | None = None
+        with suppress(ProcessLookupError):  # it has ended since
+            self._handle = os.pidfd_open(self.pid)
+
+    def poll(self) -> int | None:
+        """Return the exit code, minus the signal that ended it; None while it runs."""
+        with suppress(subprocess.TimeoutExpired):
+            self.wait(0)
+        return self._code
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return the exit code at its end. Raises subprocess.TimeoutExpired."""
+        if self._code is None:
+            self._connection.settimeout(timeout)
+            try:
+                self._code = int(self._connection.recv(16))
+            except (TimeoutError, BlockingIOError):
+                raise subprocess.TimeoutExpired(f"pid {self.pid}", timeout or 0) from None
+            self._connection.close()
+            if self._handle is not None:
+                os.close(self._handle)
+        return self._code
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send a signal, if it runs."""
+        if self.poll() is None and self._handle is not None:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._handle, number)
+
+    def kill(self) -> None:
+        """Send SIGKILL, if it runs."""
+        self.send_signal(signal.SIGKILL)
 
 
 class WarmCommand:
@@ -77,22 +125,39 @@ class WarmCommand:
         timeout_s: float,
     ) -> tuple[int, bytes, bytes]:
         """Return exit code (minus the signal that ended it), standard output and standard error."""
-        request = {"words": list(words), "cwd": str(cwd or Path.cwd()), "environment": dict(environment)}
         in_read, in_write = os.pipe()
         out_read, out_write = os.pipe()
         err_read, err_write = os.pipe()
-        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
-            connection.settimeout(timeout_s)
-            try:
-                connection.connect(self._path)
-                socket.send_fds(connection, [json.dumps(request).encode()], [in_read, out_write, err_write])
-            finally:
-                for fd in (in_read, out_write, err_write):
-                    os.close(fd)
-            out, err = _Collected(out_read), _Collected(err_read)
-            _write_all(in_write, stdin)
-            code = int(connection.recv(16))
+        try:
+            started = self.start(
+                ["timestone_cli", *words], [in_read, out_write, err_write], cwd=cwd, environment=environment
+            )
+        finally:
+            for fd in (in_read, out_write, err_write):
+                os.close(fd)
+        out, err = _Collected(out_read), _Collected(err_read)
+        _write_all(in_write, stdin)
+        code = started.wait(timeout_s)
         return code, out.all(), err.all()
+
+    def start(
+        self,
+        words: Sequence[str],
+        streams: Sequence[int],
+        *,
+        cwd: Path | None = None,
+        environment: Mapping[str, str] = os.environ,
+    ) -> WarmProcess:
+        """Start a command. words: what stands behind `python -m`. streams: the three standard ones."""
+        request = {"words": list(words), "cwd": str(cwd or Path.cwd()), "environment": dict(environment)}
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            connection.connect(self._path)
+            socket.send_fds(connection, [json.dumps(request).encode()], list(streams))
+            return WarmProcess(connection)
+        except BaseException:
+            connection.close()
+            raise
 
     def close(self) -> None:
         """End the process."""
@@ -167,7 +232,8 @@ def _serve(path: str) -> list[str]:
                 for pid, connection in list(running.items()):
                     ended, status = os.waitpid(pid, os.WNOHANG)
                     if ended:
-                        connection.send(str(os.waitstatus_to_exitcode(status)).encode())
+                        with suppress(OSError):  # nothing waits for it any more
+                            connection.send(str(os.waitstatus_to_exitcode(status)).encode())
                         connection.close()
                         del running[pid]
                 continue
@@ -175,6 +241,8 @@ def _serve(path: str) -> list[str]:
             data, fds, _, _ = socket.recv_fds(connection, _REQUEST_BYTES, 3)
             if child := os.fork():
                 running[child] = connection
+                with suppress(OSError):
+                    connection.send(str(child).encode())
                 for fd in fds:
                     os.close(fd)
                 continue
@@ -200,8 +268,15 @@ if __name__ == "__main__":
         importlib.import_module(module)
     gc.collect()
     gc.freeze()
-    sys.argv[1:] = _serve(sys.argv[1])
-    code = importlib.import_module("timestone_cli.main").main()
+    program, *sys.argv[1:] = _serve(sys.argv[1])
+    if program == "timestone_cli":
+        code = importlib.import_module("timestone_cli.main").main()
+    else:
+        try:
+            runpy.run_module(program, run_name="__main__", alter_sys=True)
+            code = 0
+        except SystemExit as ended:
+            code = int(ended.code or 0)
     # What the end of an interpreter does but for taking every module apart, which would copy all of its memory.
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()

@@ -91,7 +91,7 @@ async def damage(
     new_id = node.node_id()
     how = f"is another node than {old_id}" if new_id != old_id else "is the same node"
     if new_id != old_id:
-        await cluster.until_registered(node.name)
+        await cluster.until_registered(new_id)
         await remove_node(cluster.etcd, KEYS, old_id, timeout_s=NEVER_S, progress=lambda line: None)
     else:
         await asyncio.to_thread(scrub, node)
