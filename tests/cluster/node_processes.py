@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.cluster.etcd_server import EtcdServer
-from tests.support.warm_command import WarmProcess, matters_at_import, warm_command
+from tests.support.warm_command import WarmProcess, started
 
 NAME = "plant"
 
@@ -48,12 +48,11 @@ class NodeProcess:
         """Start, if it does not run."""
         if self.process is None:
             with self._log.open("ab") as output:
-                warm = warm_command()
-                if self._prefix or matters_at_import(os.environ) != warm.environment:
+                if self._prefix:
                     command = [*self._prefix, sys.executable, "-m", *self._words]
                     self.process = subprocess.Popen(command, stdout=output, stderr=output)
                 else:
-                    self.process = warm.start(self._words, [0, output.fileno(), output.fileno()])
+                    self.process = started(self._words, [0, output.fileno(), output.fileno()])
 
     def kill(self) -> None:
         """Kill it with SIGKILL."""

@@ -44,6 +44,8 @@ IMPORTED = [
     "timestone.replication.upkept_replica",
     "timestone_cluster.node.node",
     "timestone_cluster.operations",
+    "unittest.mock",
+    "uvloop",
 ]
 _REQUEST_BYTES = 1 << 20
 
@@ -207,6 +209,16 @@ def warm_command() -> WarmCommand:
             _warm = WarmCommand()
             atexit.register(_warm.close)
         return _warm
+
+
+def started(words: Sequence[str], streams: Sequence[int]) -> subprocess.Popen[bytes] | WarmProcess:
+    """Start what stands behind `python -m`, with three standard streams: in a fork of the warm process, unless the
+    environment has something that an interpreter reads at its start."""
+    warm = warm_command()
+    if matters_at_import(os.environ) == warm.environment:
+        return warm.start(words, streams)
+    stdin, stdout, stderr = streams
+    return subprocess.Popen([sys.executable, "-m", *words], stdin=stdin, stdout=stdout, stderr=stderr)
 
 
 def _serve(path: str) -> list[str]:
