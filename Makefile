@@ -8,8 +8,10 @@ SEEN_BY_SPARK := $(VENV)/.seen-by-spark
 PYTEST := $(BIN)/python -m pytest
 DEMO_MESSAGES ?= 100000
 KERNELS := $(wildcard timestone/kernel/*.pyx timestone/kernel/*.h mqtt_front/kernel/*.pyx mqtt_front/kernel/*.h)
-# One more than processors: tests wait for disks, timers and other processes for half of their time.
+# Slow tests wait for disks, timers, leases and other processes for half of their time; for the quick ones, to collect
+# them all is most of the work of a worker.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(os.cpu_count() + 1, 4))')
+test cluster: WORKERS = $(shell $(PYTHON) -c 'import os; print(min(2 * os.cpu_count(), 4))')
 SIDE_BY_SIDE = --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder
 FAST := not spark and not slow and not crash and not faults
 PROSE := tests/house/test_plain_english.py tests/house/test_layout.py
@@ -33,8 +35,6 @@ cluster-demo: $(INSTALLED) ## etcd and three nodes here, devices that append, a 
 test: $(INSTALLED) ## all tests but those of `make cluster` (TESTS="tests/cli -k serve" for any part of all)
 	@$(PYTEST) $(if $(TESTS),$(TESTS),$(SIDE_BY_SIDE) --reruns 1 -m "not cluster")
 
-# They wait for leases and elections for nearly all of their time.
-cluster: WORKERS = $(shell $(PYTHON) -c 'import os; print(min(2 * os.cpu_count(), 8))')
 cluster: $(INSTALLED) ## the tests that start nodes of a cluster, with a real etcd
 	@$(PYTEST) $(SIDE_BY_SIDE) --reruns 1 -m cluster
 
