@@ -42,6 +42,11 @@ class HeldProxy:
         self._passes.clear()
         self.has_held = False
 
+    def hold_requests(self) -> None:
+        """Hold back what clients ask from now on. Answers to what they have asked before are passed on."""
+        self._connections = dict.fromkeys(self._connections, False)
+        self.hold()
+
     def cut(self) -> None:
         """End the connections that there are, and hold back what comes on new ones."""
         self.hold()

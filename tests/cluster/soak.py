@@ -21,6 +21,7 @@ PARTS = {
         "tests/cluster/node/test_clocks.py",
         "tests/cluster/node/test_cut_links.py",
         "tests/cluster/node/test_damage.py",
+        "tests/cluster/node/test_tier.py",
     ],
     "mqtt": ["tests/cluster/node/test_mqtt.py"],
     "mqtt-shards": ["tests/cluster/node/test_mqtt_shards.py", "tests/cluster/node/test_observers.py"],

@@ -163,8 +163,8 @@ def test_credentials_that_expire_are_taken_again_from_their_file(
         append(log, 30)
         with pytest.raises(HistoryUnavailable, match="ExpiredToken"):
             log.read(0)
-        wait_for(lambda: "ExpiredToken" in (tier.status().last_error or ""))
-        assert tier.status().state == "waiting"
+        wait_for(lambda: tier.status().state == "waiting")
+        assert "ExpiredToken" in (tier.status().last_error or "")
         renew(OTHER_KEY, OTHER_SECRET)
         wait_for_upload(tier, log)
         reads_everything(log, 55)

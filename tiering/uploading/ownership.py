@@ -235,6 +235,6 @@ def probe(bucket: Bucket) -> None:
     # None: the answer to the winner was lost, and its second try found the object of the first.
     if len(winners) > 1 or (winners and found != f"{winners[0]}".encode()):
         raise UnfitBucket(
-            f"{bucket.url}: of {_PROBES} callers that made one object, {len(winners)} had success; a store "
-            "can only upload to a server that honours If-None-Match"
+            f"{bucket.url}: of {_PROBES} callers that made one object, {len(winners)} had success: expected a server "
+            "that honours If-None-Match"
         )

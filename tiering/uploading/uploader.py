@@ -9,6 +9,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple, cast
 
@@ -19,6 +20,7 @@ from timestone.errors import TimestoneError, UnsupportedFormat
 from ..buckets.bucket import Bucket
 from ..errors import (
     BucketError,
+    BucketRefused,
     BucketUnavailable,
     DamagedObject,
     LeaderChanged,
@@ -28,7 +30,7 @@ from ..errors import (
 from ..objects.layout import CLUSTER
 from ..objects.manifest import Manifest
 from .log_uploader import FOLLOW_S, LogUploader, UploadedLog
-from .ownership import Documents, Leadership, LedLog, Owner, Ownership
+from .ownership import Documents, Leadership, LedLog, Owner, Ownership, probe
 from .pace import Stopping, UploadPace
 from .upload import SegmentChanged
 
@@ -229,6 +231,7 @@ class Uploader:
         elif self._ownership.generation is None:
             self._claim(self._ownership)
         if self._cluster is not None and (noted := self._cluster()) is not None:
+            self._warn_of_unfit_bucket()
             self.bucket.write(CLUSTER, (noted,))
             self._cluster = None
         while True:
@@ -240,6 +243,15 @@ class Uploader:
             self._report(_REPORT_EVERY_S)
             if min(waits) > 0:
                 return min(waits)
+
+    def _warn_of_unfit_bucket(self) -> None:
+        """Log a warning where the bucket ignores create-only: replicas upload without it, but nothing would tell that
+        another cluster uploads to the same place. Raises BucketError."""
+        with suppress(BucketRefused):  # without the right to delete what it tries
+            try:
+                probe(self.bucket)
+            except UnfitBucket as error:
+                _LOGGER.warning("tiering: %s; nodes of a cluster upload all the same", error)
 
     def _step(self, log: UploadedLog) -> float | None:
         one = self.uploader_of(log)

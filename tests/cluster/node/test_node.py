@@ -289,7 +289,7 @@ def test_node_takes_the_place_of_one_that_is_lost_and_of_one_that_leads(tmp_path
         leader = await harness.leader()
         lost, left = [node for node in harness.nodes if node is not leader]
         lost_id = lost.node_id()
-        changes.hold()
+        changes.hold_requests()
         lost.kill()
         shutil.rmtree(lost.folder)
         lost.start()

@@ -2,26 +2,38 @@
 
 import asyncio
 import functools
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 import timestone
 from tests.cluster.etcd_server import etcd_server
+from tests.cluster.held_proxy import HeldProxy, held_proxy
 from tests.cluster.log_cluster import KEYS, LOG, NEVER_S, LogCluster
 from tests.cluster.node_processes import NodeProcess, running
+from tests.support.s3_proxy import s3_proxy
 from tests.support.s3_server import S3Server
 from tests.tiering.conftest import s3, s3_environment  # noqa: F401, a fixture
 from timestone_cluster.etcd.client import EtcdClient
 from timestone_cluster.operations import ShardStatus, make_cluster, make_log
 from timestone_tiering.buckets.bucket_url import open_bucket
 from timestone_tiering.errors import NoHistory
-from timestone_tiering.objects.history import log_histories
+from timestone_tiering.objects.history import log_histories, log_places
+from timestone_tiering.objects.layout import Version
+from timestone_tiering.objects.manifests import LogObjects
+from timestone_tiering.operations.collection import collect_unused
 from timestone_tiering.operations.restore import restore_store
 from timestone_tiering.reading.local_view import remote_history
 from timestone_tiering.view import view_bucket
 
-pytestmark = [pytest.mark.slow, pytest.mark.cluster]
+SUSPENDED_S = float(os.environ.get("TIMESTONE_CLUSTER_SECONDS", "0"))
+"""How long a leader stays suspended in an upload after another one was elected."""
+pytestmark = [pytest.mark.slow, pytest.mark.cluster, pytest.mark.timeout(180 + SUSPENDED_S)]
 
 SETTINGS = {"segment_entries": 40, "local_retention_bytes": 1}
 
@@ -47,36 +59,99 @@ def local_start(node: NodeProcess) -> int:
     return min((int(path.stem) for path in (node.folder / f"{LOG}-0").glob("*.index")), default=0)
 
 
-def test_history_is_whole_in_the_bucket_and_on_each_node_when_leaders_are_killed(
+@dataclass
+class TieredCluster:
+    """Three nodes with a bucket that takes an object twice under one name, each by a proxy of its own."""
+
+    harness: LogCluster
+    ways: dict[str, HeldProxy]
+    """To the bucket, by the name of the node."""
+
+
+@asynccontextmanager
+async def tiered_cluster(folder: Path, url: str, s3_port: int) -> AsyncIterator[TieredCluster]:
+    async with AsyncExitStack() as stack:
+        server = stack.enter_context(etcd_server(folder / "etcd"))
+        etcd = await stack.enter_async_context(EtcdClient([server.url]))
+        await make_cluster(etcd, KEYS, shards=1, replicas=3)
+        await make_log(etcd, KEYS, LOG, SETTINGS)
+        bucket = stack.enter_context(s3_proxy(s3_port))
+        bucket.choose = lambda number, method, path: "overwrites"
+        ways, nodes = dict[str, HeldProxy](), list[NodeProcess]()
+        for name in "abc":
+            ways[name], address = await stack.enter_async_context(held_proxy(bucket.port, puts_a_manifest))
+            options = ("--tier", url, "--tier-endpoint", f"http://{address}")
+            nodes.append(NodeProcess(server, folder / name, name, *options))
+        stack.enter_context(running(nodes))
+        yield TieredCluster(LogCluster(server, etcd, nodes), ways)
+
+
+def puts_a_manifest(request: bytes) -> bool:
+    return request.startswith(b"PUT ") and b"/manifest/" in request.split(b"\r\n", 1)[0]
+
+
+async def until_uploaded(url: str, end: int) -> None:
+    async with asyncio.timeout(NEVER_S):
+        while uploaded_end(url) < end:
+            await asyncio.sleep(0.2)
+
+
+async def suspend_in_an_upload(cluster: TieredCluster, url: str) -> None:
+    """Suspend the leader between its segment and the manifest that names it, until another one has uploaded more; then
+    the manifest arrives."""
+    harness, ways = cluster.harness, cluster.ways
+    for way in ways.values():
+        way.hold_requests()
+    async with asyncio.timeout(NEVER_S):
+        while not (held := [name for name, way in ways.items() if way.has_held]):
+            await asyncio.sleep(0.02)
+    suspended = next(node for node in harness.nodes if node.name == held[0])
+    suspended.signal(signal.SIGSTOP)
+    for name in ways.keys() - {suspended.name}:
+        ways[name].release()
+    await harness.until(functools.partial(is_led_by_another, suspended.node_id()))
+    await asyncio.sleep(SUSPENDED_S)
+    await until_uploaded(url, uploaded_end(url) + 100)
+    known, end = manifests(url), uploaded_end(url)
+    ways[suspended.name].release()
+    async with asyncio.timeout(NEVER_S):
+        while not any(version < max(known) for version in manifests(url) - known):
+            await asyncio.sleep(0.05)
+    suspended.signal(signal.SIGCONT)
+    await harness.until(lambda shard: len(shard.in_sync) == 3)
+    assert uploaded_end(url) >= end, "what comes late is not what readers see"
+
+
+def manifests(url: str) -> set[Version]:
+    bucket = open_bucket(url)
+    [place] = log_places(bucket)
+    return set(LogObjects(bucket, place).versions())
+
+
+def test_history_is_whole_in_the_bucket_and_on_each_node_when_leaders_are_killed_or_suspended_in_an_upload(
     tmp_path: Path,
     s3_environment: S3Server,  # noqa: F811
 ) -> None:
     url = f"s3://{s3_environment.bucket}/cluster-{tmp_path.name}"
 
     async def run() -> None:
-        with etcd_server(tmp_path / "etcd") as server:
-            async with EtcdClient([server.url]) as etcd:
-                await make_cluster(etcd, KEYS, shards=1, replicas=3)
-                await make_log(etcd, KEYS, LOG, SETTINGS)
-                nodes = [NodeProcess(server, tmp_path / name, name, "--tier", url) for name in "abc"]
-                with running(nodes):
-                    await check(LogCluster(server, etcd, nodes))
+        async with tiered_cluster(tmp_path, url, s3_environment.port) as cluster:
+            await check(cluster)
 
-    async def check(harness: LogCluster) -> None:
+    async def check(cluster: TieredCluster) -> None:
+        harness = cluster.harness
         await harness.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
         ended = asyncio.Event()
         writers = [asyncio.create_task(harness.write(f"w{number}", ended)) for number in range(3)]
-        for _ in range(3):
-            end = uploaded_end(url)
-            async with asyncio.timeout(NEVER_S):
-                while uploaded_end(url) < end + 100:
-                    await asyncio.sleep(0.2)
+        for _ in range(2):
+            await until_uploaded(url, uploaded_end(url) + 100)
             leader = await harness.leader()
             leader.kill()
             killed = leader.node_id()
             await harness.until(functools.partial(is_led_by_another, killed))
             leader.start()
             await harness.until(lambda shard: len(shard.in_sync) == 3)
+        await suspend_in_an_upload(cluster, url)
         ended.set()
         await asyncio.gather(*writers)
         async with asyncio.timeout(NEVER_S):
@@ -84,19 +159,40 @@ def test_history_is_whole_in_the_bucket_and_on_each_node_when_leaders_are_killed
                 await asyncio.sleep(0.2)
         for node in harness.nodes:
             async with asyncio.timeout(NEVER_S):
-                while 0 not in (there := seen(node)):  # followers look now and then for what was uploaded
+                # Followers look now and then for what was uploaded. A node reads the bucket by the proxy of this loop.
+                while 0 not in (there := await asyncio.to_thread(seen, node)):
                     await asyncio.sleep(1)
             assert {there[offset]: offset for offset in harness.acknowledged.values()} == harness.acknowledged
+        for node in harness.nodes:
             node.stop()
             assert "Traceback" not in node.output(), node.output()
-        with view_bucket(url) as bucket:
-            history = {record.offset: bytes(record.payload) for record in bucket.log(LOG)}
+            assert "expected a server that honours If-None-Match" in node.output()
+        history = in_bucket(url)
         assert list(history) == list(range(max(history) + 1))
         assert {payload: n for payload, n in harness.acknowledged.items() if n in history} == {
             payload: n for n, payload in history.items() if payload in harness.acknowledged
         }
+        collect_orphans(url)
+        assert in_bucket(url) == history
         restore_store(open_bucket(url), tmp_path / "restored")
         with timestone.open(tmp_path / "restored") as store:
             assert [bytes(record.payload) for record in store.log(LOG)] == list(history.values())
 
     asyncio.run(run())
+
+
+def in_bucket(url: str) -> dict[int, bytes]:
+    with view_bucket(url) as bucket:
+        return {record.offset: bytes(record.payload) for record in bucket.log(LOG)}
+
+
+def collect_orphans(url: str) -> None:
+    """Delete what no manifest names, and require that there was a segment of the suspended leader in it."""
+    collect = functools.partial(
+        collect_unused, open_bucket(url), older_than_us=-1_000_000
+    )  # also the newest ones
+    [found] = collect(delete=True)
+    assert found.error is None
+    assert any(one.name.endswith(".segment") for one in found.unused), found.unused
+    [found] = collect(delete=False)
+    assert found.unused == ()
