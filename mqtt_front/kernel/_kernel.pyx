@@ -53,7 +53,7 @@ cdef extern from *:
     void prefetch(const void *address) nogil
     uint64_t folded(uint64_t one, uint64_t other) nogil
 
-INTERFACE = 13  # see mqtt_front/kernel/loops.py
+INTERFACE = 14  # see mqtt_front/kernel/loops.py
 
 cdef enum:
     PACKETS = 32768
@@ -483,7 +483,8 @@ cdef class ServedFeed:
 cdef class PolledClient:
     """See the Python version in `mqtt_front.kernel.publish_fast_path`."""
 
-    cdef public int64_t submitted_bytes, last_seen, sent_bytes, sent_packets, delivery_count, inflight_limit
+    cdef public int64_t submitted_bytes, last_seen, publish_count, gathered_count, received_bytes, sent_bytes
+    cdef public int64_t sent_packets, delivery_count, inflight_limit
     cdef public bint writable, closing
     cdef public object session, permissions, publish_rates, socket, transport, counts, target
 
@@ -495,13 +496,11 @@ cdef class PolledClient:
             self.counts.packets_sent += count
             self.sent_packets += count
         self.counts.bytes_sent += size
-        if type(self.socket) is Socket:
-            (<Socket>self.socket).send_behind(self.transport, data)
-        elif self.socket is None:
-            self.sent_bytes += size
+        self.sent_bytes += size
+        if self.socket is None:
             self.transport.write(data)
         else:
-            self.socket.send(self.transport, data)
+            (<Socket?>self.socket).send(self.transport, data)
         if not self.writable:
             self._unread(size)
 
@@ -889,17 +888,12 @@ cdef class Socket:
     cdef uint32_t generation
     cdef bint between  # the next byte begins a packet, and packets are accepted
     cdef bint bulky  # the previous read returned much
-    cdef readonly int64_t publish_count, received_bytes, sent_bytes, sent_packets  # those that the link does not count itself
 
-    def send(self, transport, bytes data not None):
-        self.send_behind(transport, data)
-
-    cdef int send_behind(self, transport, bytes data) except -1:
+    cdef int send(self, transport, bytes data) except -1:
         """Send at once if the transport has no unsent bytes; pass the rest to the transport."""
         cdef Py_ssize_t sent = 0, size = PyBytes_GET_SIZE(data)
         cdef const char *start = PyBytes_AS_STRING(data)
         cdef int fd = self.fd
-        self.sent_bytes += size
         if fd >= 0 and not (self.buffered and transport.get_write_buffer_size()):
             self.buffered = False
             if size >= BULKY_BYTES:
@@ -1054,11 +1048,9 @@ cdef class Sockets:
             return 0
         one.bulky = got >= BULKY_BYTES
         if one.between and are_pubacks(data + front, got):
-            self.take_pubacks(one, link, data + front, got, now)
+            self.take_pubacks(link, data + front, got, now)
         elif one.between and not self.gathering.paused and link.is_plain():
-            link.last_seen = now
-            self.plain_bytes += got
-            one.received_bytes += got
+            self.note_received(link, got, now)
             self.take(one, link, data, front, front + got)
         else:
             link.buffer_updated(got)
@@ -1100,19 +1092,20 @@ cdef class Sockets:
         elif run.unknown:
             behind = gathering.take_run(link, data, front, front + got, level, room)
         elif are_pubacks(data + front, got):
-            self.take_pubacks(one, link, data + front, got, now)
+            self.take_pubacks(link, data + front, got, now)
             return got
-        link.last_seen = now
-        self.plain_bytes += got
-        one.received_bytes += got
+        self.note_received(link, got, now)
         self.taken(one, link, answers, front, behind, front + got)
         return got
 
-    cdef int take_pubacks(self, Socket one, PolledClient link, const uint8_t *data, Py_ssize_t size, int64_t now) except -1:
-        cdef Py_ssize_t at
+    cdef void note_received(self, PolledClient link, Py_ssize_t size, int64_t now) noexcept:
         link.last_seen = now
+        link.received_bytes += size
         self.plain_bytes += size
-        one.received_bytes += size
+
+    cdef int take_pubacks(self, PolledClient link, const uint8_t *data, Py_ssize_t size, int64_t now) except -1:
+        cdef Py_ssize_t at
+        self.note_received(link, size, now)
         link.take_pubacks([data[at] << 8 | data[at + 1] for at in range(2, size, 4)])
         return 0
 
@@ -1143,7 +1136,8 @@ cdef class Sockets:
         `answers` is the number of acknowledgements before."""
         cdef PublishFastPath gathering = self.gathering
         if behind > position:
-            one.publish_count += gathering.taken_count
+            link.publish_count += gathering.taken_count
+            link.gathered_count += gathering.taken_count
         if gathering.answer_count > answers and one.connection is not None:  # `bring` may have ended it
             one.connection.unacknowledged += gathering.answer_count - answers
         if behind > position and (
@@ -1203,8 +1197,9 @@ cdef class Sockets:
             link.acknowledge(data, size // 4)
             return 0
         one.connection.unacknowledged -= size // 4
-        one.sent_packets += size // 4
-        one.send_behind(link.transport, data)
+        link.sent_packets += size // 4
+        link.sent_bytes += size
+        one.send(link.transport, data)
         return size
 
 

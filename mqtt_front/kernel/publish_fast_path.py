@@ -16,7 +16,7 @@ class Source(Protocol):
     submitted_bytes: int
     """Wire bytes of its publishes that are not settled."""
     publish_count: int
-    """Publishes received, also refused ones, except for those that the poller counts."""
+    """Publishes received, also refused ones."""
     gathered_count: int
     """Those of them that the fast path took."""
     refused_count: int
@@ -58,8 +58,9 @@ class PolledClient:
     """State of a client that is read and changed for each message: fields of C in the compiled twin."""
 
     __slots__ = (
-        "closing", "counts", "delivery_count", "inflight_limit", "last_seen", "permissions", "publish_rates",
-        "sent_bytes", "sent_packets", "session", "socket", "submitted_bytes", "target", "transport", "writable",
+        "closing", "counts", "delivery_count", "gathered_count", "inflight_limit", "last_seen", "permissions",
+        "publish_count", "publish_rates", "received_bytes", "sent_bytes", "sent_packets", "session", "socket",
+        "submitted_bytes", "target", "transport", "writable",
     )  # fmt: skip
     submitted_bytes: int
     """Wire bytes of its publishes that are not settled."""
@@ -67,6 +68,9 @@ class PolledClient:
     """Tick of the timer wheel at which something was last received."""
     writable: bool
     closing: bool
+    publish_count: int
+    gathered_count: int
+    received_bytes: int
     sent_bytes: int
     sent_packets: int
     counts: Any
@@ -77,7 +81,7 @@ class PolledClient:
     publish_rates: Any
     """Rate limits of publishes and bytes, if any."""
     socket: Any
-    """Handle of the poller while it reads instead of the transport."""
+    """Handle of the poller while it reads instead of the transport; always None here."""
     transport: Any
 
     def deliver(self, data: bytes, count: int = 0) -> None:
@@ -87,11 +91,8 @@ class PolledClient:
         self.counts.packets_sent += count
         self.counts.bytes_sent += len(data)
         self.sent_packets += count
-        if self.socket is None:
-            self.sent_bytes += len(data)
-            self.transport.write(data)
-        else:
-            self.socket.send(self.transport, data)
+        self.sent_bytes += len(data)
+        self.transport.write(data)
         if not self.writable:
             self._unread(len(data))
 

@@ -261,7 +261,7 @@ class ClientProtocol(ClientSocket):
 
     def reading_ended(self, error: OSError | None) -> None:
         """Handle the end of the client's stream, from the poller, which stops reading."""
-        self._left_poller()
+        self.socket = None
         if self.transport is None:
             return
         if error is None:

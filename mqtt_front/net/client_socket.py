@@ -63,29 +63,13 @@ class Counts:
     bytes_sent: int = 0
 
 
-class PolledSocket(Protocol):
-    """One socket of the poller, as its client socket sees it. It counts what it does without the client socket."""
-
-    @property
-    def publish_count(self) -> int: ...
-    @property
-    def received_bytes(self) -> int: ...
-    @property
-    def sent_bytes(self) -> int: ...
-    @property
-    def sent_packets(self) -> int: ...
-
-    def send(self, transport: Transport, data: bytes) -> None:
-        """Send after what waits in the transport, which takes what the socket does not."""
-
-
 class SocketPoller(Protocol):
     """Reads the sockets of plain TCP clients instead of their transports. Implemented by `Poller`."""
 
-    def add(self, link: "ClientSocket", fd: int) -> PolledSocket | None: ...
-    def pause(self, one: PolledSocket) -> None: ...
-    def resume(self, one: PolledSocket) -> bool: ...
-    def remove(self, one: PolledSocket) -> None: ...
+    def add(self, link: "ClientSocket", fd: int) -> object: ...
+    def pause(self, one: object) -> None: ...
+    def resume(self, one: object) -> bool: ...
+    def remove(self, one: object) -> None: ...
 
 
 class SocketServer(Protocol):
@@ -109,14 +93,11 @@ class ClientSocket(loops.PolledClient):
         "connected",
         "descriptor",
         "discarded_bytes",
-        "gathered_count",
         "holds",
         "number",
         "peer",
         "portion",
         "protocol",
-        "publish_count",
-        "received_bytes",
         "received_packets",
         "refused_count",
         "unread_bytes",
@@ -127,7 +108,7 @@ class ClientSocket(loops.PolledClient):
         self.broker, self.counts = broker, broker.counts
         self.transport: Transport | None = None
         self.descriptor = descriptor
-        self.socket: PolledSocket | None = None
+        self.socket: object = None
         self.peer = ""
         self.writable = True
         self.connected = False
@@ -157,20 +138,14 @@ class ClientSocket(loops.PolledClient):
 
     @property
     def traffic(self) -> Traffic:
-        """Return what the connection has received and sent, also what the poller did."""
-        one = self.socket
-        gathered, received, sent, sent_packets = (
-            (one.publish_count, one.received_bytes, one.sent_bytes, one.sent_packets)
-            if one is not None
-            else (0, 0, 0, 0)
-        )
+        """Return what the connection has received and sent."""
         return Traffic(
-            self.publish_count + gathered,
+            self.publish_count,
             self.delivery_count,
-            self.received_bytes + received,
-            self.sent_bytes + sent,
-            self.received_packets + self.gathered_count + gathered,
-            self.sent_packets + self.delivery_count + sent_packets,
+            self.received_bytes,
+            self.sent_bytes,
+            self.received_packets + self.gathered_count,
+            self.sent_packets + self.delivery_count,
             self.refused_count,
         )
 
@@ -259,21 +234,10 @@ class ClientSocket(loops.PolledClient):
 
     def _leave_poller(self) -> bool:
         """Leave the socket to its transport. Return whether the poller read it."""
-        one = self._left_poller()
+        one, self.socket = self.socket, None
         if one is not None and self.broker.poller is not None:
             self.broker.poller.remove(one)
         return one is not None
-
-    def _left_poller(self) -> PolledSocket | None:
-        """Take over what the poller has counted. Return its handle."""
-        one, self.socket = self.socket, None
-        if one is not None:
-            self.publish_count += one.publish_count
-            self.gathered_count += one.publish_count
-            self.received_bytes += one.received_bytes
-            self.sent_bytes += one.sent_bytes
-            self.sent_packets += one.sent_packets
-        return one
 
     def read_by(self, descriptor: int) -> None:
         """Have the poller read the socket with this descriptor, or with -1 only the transport."""

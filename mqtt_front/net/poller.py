@@ -14,7 +14,7 @@ from mqtt_front.ingest.ingest import PIECE_BYTES
 from mqtt_front.kernel import loops
 from mqtt_front.kernel.publish_fast_path import PublishColumns
 from mqtt_front.net.client_protocol import FRONT_BYTES, ProtocolServer
-from mqtt_front.net.client_socket import ClientSocket, PolledSocket
+from mqtt_front.net.client_socket import ClientSocket
 
 _SOURCES_AND_ANSWERS = operator.attrgetter("sources", "answers")
 _TURN_BYTES = 4 * 1024 * 1024
@@ -47,19 +47,19 @@ class Poller:
         self._loop.remove_reader(self._sockets.fileno())
         self._sockets.close()
 
-    def add(self, link: ClientSocket, fd: int) -> PolledSocket | None:
+    def add(self, link: ClientSocket, fd: int) -> object:
         """Read a socket from now on; its transport is paused. Return None if the system has no room for it."""
         try:
-            added: PolledSocket = self._sockets.add(link, fd)
+            added: object = self._sockets.add(link, fd)
         except OSError:  # ENOSPC: fs.epoll.max_user_watches
             return None
         return added
 
-    def pause(self, one: PolledSocket) -> None:
+    def pause(self, one: object) -> None:
         """Pause reading from it."""
         self._sockets.pause(one)
 
-    def resume(self, one: PolledSocket) -> bool:
+    def resume(self, one: object) -> bool:
         """Resume reading from it. Return False if the system has no room for it any more."""
         try:
             self._sockets.resume(one)
@@ -67,7 +67,7 @@ class Poller:
             return False
         return True
 
-    def remove(self, one: PolledSocket) -> None:
+    def remove(self, one: object) -> None:
         """Leave it to its transport. Call before its descriptor is closed."""
         self._sockets.remove(one)
 

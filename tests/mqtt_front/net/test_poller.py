@@ -25,6 +25,7 @@ from mqtt_front.kernel import loops
 from mqtt_front.kernel.publish_fast_path import PublishColumns
 from mqtt_front.net import client_protocol as link_module
 from mqtt_front.net.client_protocol import FRONT_BYTES
+from mqtt_front.net.client_socket import Counts
 from mqtt_front.net.poller import Poller
 from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_server import mqtt_server
@@ -266,6 +267,7 @@ class ClientProtocol(loops.PolledClient):
         self.session: Any = SimpleNamespace(no_local=False)
         self.permissions = self.publish_rates = None
         self.submitted_bytes = self.last_seen = 0
+        self.counts = Counts()
         self.transport = self
         self.writable = True
         self.waiting = self.written = b""
@@ -614,15 +616,15 @@ def test_sent_bytes_keep_their_order_with_those_buffered_by_the_transport(
     assert gone.calls == [("acknowledge", puback * 2, 2)]
     assert full.calls == [("acknowledge", puback, 1)]  # it counts what it does not read
     much = b"".join(b"\x40\2" + number.to_bytes(2, "big") for number in range(60_000)) * 20
-    link.socket.send(link, b"first")
+    link.deliver(b"first")
     assert parts.sockets.acknowledge([([link], [much])]) == (len(much) // 4, len(much))
     assert 0 < len(link.written) < len(much)
     link.waiting = link.written
     parts.sockets.acknowledge([([link], [puback])])
-    link.socket.send(link, b"last")
+    link.deliver(b"last")
     assert link.received() + link.written == puback + b"first" + much + puback + b"last"
     link.waiting, link.written = b"", b""
-    link.socket.send(link, b"again")
+    link.deliver(b"again")
     assert (link.received(), link.written) == (b"again", b"")
     link.peer.close()
     parts.sockets.acknowledge([([link], [puback])])
