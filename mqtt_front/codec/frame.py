@@ -1,5 +1,5 @@
 """Outbound hot path: encodes many deliveries or acknowledgements into one buffer. Pure functions, as in `scan`;
-`frame_record` and `frame_records` have compiled twins in `_kernel.pyx`."""
+`frame_records` has a compiled twin in `_kernel.pyx`."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -105,17 +105,6 @@ def frame_records(
         parts += (front, packet_id, form.block, data[start : start + length])
         packet_count += 1
     return Framed(b"".join(parts), end, packet_count, offsets, bytes(levels))
-
-
-def frame_record(
-    form: Form, qos: int, retain: int, packet_id: int, payload: bytes, size_limit: int
-) -> bytes | None:
-    """Encode the PUBLISH packet of one record at `qos`, which its form grants; retain is 1 or 0, as published.
-    Return None if it would exceed `size_limit`."""
-    front = _front(form, qos, retain, len(payload), size_limit)
-    if front is None:
-        return None
-    return b"".join((front, packet_id.to_bytes(2, "big") if qos else b"", form.block, payload))
 
 
 def with_duplicate_flag(data: bytes) -> bytes:

@@ -1,6 +1,5 @@
 """The types of the compiled kernel: those of its twins."""
 
-from mqtt_front.codec.frame import frame_record as frame_record
 from mqtt_front.codec.frame import frame_records as frame_records
 from mqtt_front.codec.scan import scan_publishes as scan_publishes
 from mqtt_front.kernel.publish_fast_path import AdmittedCount as AdmittedCount

@@ -1332,11 +1332,8 @@ cdef void write(uint8_t *at, const Delivery *found, Py_ssize_t count) noexcept n
         at = put(at, one.payload, one.payload_bytes)
 
 
-def frame_record(form not None, int qos, int retain, int packet_id, bytes payload not None, int64_t size_limit):
-    return framed(form, qos, retain, packet_id, payload, size_limit)
-
-
 cdef bytes framed(form, int qos, int retain, int packet_id, bytes payload, int64_t size_limit):
+    """Return the PUBLISH packet of one record at `qos`, which its form grants; None if it would exceed `size_limit`."""
     cdef Shape shape
     cdef Delivery one
     take_form(form, &shape)
@@ -1348,8 +1345,6 @@ cdef bytes framed(form, int qos, int retain, int packet_id, bytes payload, int64
     cdef Py_ssize_t total = 1 + varint_bytes(one.remaining) + one.remaining
     if one.remaining > LONGEST or total > size_limit:
         return None
-    if qos and not 0 <= packet_id <= 0xFFFF:
-        raise OverflowError(f"packet id {packet_id}")
     cdef bytes packet = PyBytes_FromStringAndSize(NULL, total)
     write(<uint8_t *>PyBytes_AS_STRING(packet), &one, 1)
     return packet

@@ -18,7 +18,6 @@ NAME = "pure Python" if _native is None else "native"
 
 if TYPE_CHECKING or _native is None:
     scan_publishes = scan.scan_publishes
-    frame_record = frame.frame_record
     frame_records = frame.frame_records
     TopicCache = topic_cache.TopicCache
     PublishFastPath = publish_fast_path.PublishFastPath
@@ -31,7 +30,6 @@ if TYPE_CHECKING or _native is None:
     discharge = publish_fast_path.discharge
 else:
     scan_publishes = _native.scan_publishes
-    frame_record = _native.frame_record
     frame_records = _native.frame_records
     TopicCache = _native.TopicCache
     PublishFastPath = _native.PublishFastPath

@@ -19,7 +19,6 @@ from mqtt_front.codec.frame import (
     Records,
     frame_acknowledgements,
     frame_publishes,
-    frame_record,
     publish_size,
     with_duplicate_flag,
     with_reason,
@@ -233,16 +232,3 @@ def test_packets_at_qos_1_get_dup_and_nothing_else_changes(
     wanted = [replace(one, duplicate=one.qos == 1) for one in publishes]
     data = b"".join(encode_packet(one, level) for one in publishes)
     assert with_duplicate_flag(data) == b"".join(encode_packet(one, level) for one in wanted)
-
-
-@pytest.mark.parametrize("level", [4, 5])
-@given(qos=st.integers(0, 2), retain=st.booleans(), kept=st.booleans(), payload=st.binary(max_size=300))
-def test_single_record_is_framed_as_its_packet(
-    level: int, qos: int, retain: bool, kept: bool, payload: bytes
-) -> None:
-    form = Form(text("a/b"), b"\0" if level == 5 else b"", 2, kept, 0)
-    packet = encode_packet(
-        Publish("a/b", payload, qos, retain=retain and kept, packet_id=7 if qos else 0), level
-    )
-    assert frame_record(form, qos, int(retain), 7, payload, len(packet)) == packet
-    assert frame_record(form, qos, int(retain), 7, payload, len(packet) - 1) is None

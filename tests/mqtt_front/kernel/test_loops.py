@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from mqtt_front.codec.encode import encode_packet
 from mqtt_front.codec.fields import text
-from mqtt_front.codec.frame import Form, Records, frame_record, frame_records
+from mqtt_front.codec.frame import Form, Records, frame_records
 from mqtt_front.codec.scan import scan_publishes
 from mqtt_front.kernel import loops
 from tests.support.mqtt_kernels import NATIVE
@@ -25,8 +25,8 @@ needs_native = pytest.mark.skipif(NATIVE is None, reason="the compiled kernel wa
 
 
 def test_functions_of_the_chosen_kernel_are_offered() -> None:
-    names = ("scan_publishes", "frame_record", "frame_records")
-    chosen = (scan_publishes, frame_record, frame_records)
+    names = ("scan_publishes", "frame_records")
+    chosen = (scan_publishes, frame_records)
     if not loops.REASON:
         chosen = tuple(getattr(NATIVE, name) for name in names)
     assert tuple(getattr(loops, name) for name in names) == chosen
@@ -140,27 +140,6 @@ def test_twins_frame_records_alike(
     first, qos0_from = data.draw(st.integers(-1, 13)), data.draw(st.integers(90, 120))
     limit = data.draw(st.integers(-1, 200) | st.just(1 << 28))
     assert_same(frame_records, NATIVE.frame_records, records, first, forms, ids, qos0_from, limit)
-
-
-@pytest.mark.slow
-@needs_native
-@given(
-    FORMS.filter(lambda form: form is not None),
-    st.integers(0, 2),
-    st.integers(0, 1),
-    st.integers(-1, 65_536),
-    st.binary(max_size=150) | st.integers(16_000, 17_000).map(bytes),
-    st.integers(-1, 200) | st.just(1 << 28),
-)
-def test_twins_frame_a_single_record_alike(
-    form: Form, qos: int, retain: int, packet_id: int, payload: bytes, limit: int
-) -> None:
-    assert_same(frame_record, NATIVE.frame_record, form, qos, retain, packet_id, payload, limit)
-
-
-@needs_native
-def test_frame_single_refuses_an_invalid_template() -> None:
-    assert_same(frame_record, NATIVE.frame_record, Form(b"", b"", 3, False, 0), 0, 0, 0, b"", 1 << 20)
 
 
 @contextmanager
