@@ -912,28 +912,25 @@ cdef class Sockets:
 
     cdef int poll
     cdef PublishFastPath gathering
-    cdef object ingest
+    cdef CollectedTurn ingest
     cdef bytearray memory
     cdef object held
     cdef Py_ssize_t front
-    cdef Py_ssize_t modest_bytes
     cdef Py_ssize_t piece_bytes
     cdef list by_fd
     cdef uint32_t generation
     cdef bint receiving
     cdef Py_ssize_t plain_bytes
-    cdef Py_ssize_t room_bytes
 
     def __cinit__(
-        self, PublishFastPath gathering not None, ingest, bytearray memory not None, Py_ssize_t front,
-        Py_ssize_t modest_bytes, Py_ssize_t piece_bytes,
+        self, CollectedTurn ingest not None, bytearray memory not None, Py_ssize_t front, Py_ssize_t piece_bytes
     ):
         self.poll = -1
         if not 0 <= front < PyByteArray_GET_SIZE(memory):
             raise ValueError(f"byte {front} of {len(memory)}")
-        self.gathering, self.ingest, self.memory, self.front = gathering, ingest, memory, front
+        self.gathering, self.ingest, self.memory, self.front = ingest.gathering, ingest, memory, front
         self.held = memoryview(memory)  # prevents resizing
-        self.modest_bytes, self.piece_bytes = modest_bytes, piece_bytes
+        self.piece_bytes = piece_bytes
         self.by_fd = []
         self.poll = poll_open()
         if self.poll < 0:
@@ -991,7 +988,7 @@ cdef class Sockets:
         one.between = False
         return 0
 
-    def receive(self, int64_t now, Py_ssize_t limit_bytes, Py_ssize_t room_bytes, failed):
+    def receive(self, int64_t now, Py_ssize_t limit_bytes, failed):
         cdef uint64_t keys[BATCH]
         cdef int count, number, batch
         cdef Py_ssize_t total = 0
@@ -999,7 +996,7 @@ cdef class Sockets:
         cdef PolledClient link
         if self.receiving:
             raise RuntimeError("receive is called by what it calls")
-        self.receiving, self.plain_bytes, self.room_bytes = True, 0, room_bytes
+        self.receiving, self.plain_bytes = True, 0
         try:
             for batch in range(BATCHES):
                 # The call does not block, so releasing the GIL would take longer than the call.
@@ -1141,15 +1138,14 @@ cdef class Sockets:
         if gathering.answer_count > answers and one.connection is not None:  # `bring` may have ended it
             one.connection.unacknowledged += gathering.answer_count - answers
         if behind > position and (
-            link.submitted_bytes > self.modest_bytes or gathering.size_bytes > self.room_bytes
+            link.submitted_bytes > self.ingest.modest_bytes or gathering.size_bytes > self.ingest.room_bytes
         ):
-            self.ingest.charged(link)
+            (<object>self.ingest).charged(link)
         if behind < end:
             link.take_rest(behind, end)
             self.look(one)
         if gathering.size_bytes >= self.piece_bytes:
             self.ingest.flush()
-            self.room_bytes = self.ingest.room_bytes
         return 0
 
     cdef int look(self, Socket one) except -1:
@@ -1157,7 +1153,6 @@ cdef class Sockets:
         one.between = one.fd >= 0 and (<object>one.connection).between_packets
         if one.between:
             one.level = (<object>one.connection).level
-        self.room_bytes = self.ingest.room_bytes
         return 0
 
     def acknowledge(self, list turns not None):

@@ -36,10 +36,7 @@ class Poller:
         """Create the epoll. Raises OSError. `kernel.Sockets` must be available."""
         self._broker = broker
         self._loop = loop
-        ingest = broker.ingest
-        self._sockets = loops.Sockets(
-            ingest.gathering, ingest, broker.memory, FRONT_BYTES, ingest.modest_bytes, PIECE_BYTES
-        )
+        self._sockets = loops.Sockets(broker.ingest, broker.memory, FRONT_BYTES, PIECE_BYTES)
         loop.add_reader(self._sockets.fileno(), self._turn)
 
     def stop(self) -> None:
@@ -82,9 +79,7 @@ class Poller:
         """Read all readable sockets and submit their publishes at once."""
         broker = self._broker
         # Client protocols called by it count their own bytes.
-        byte_count = self._sockets.receive(
-            broker.deadlines.now, _TURN_BYTES, broker.ingest.room_bytes, self._failed
-        )
+        byte_count = self._sockets.receive(broker.deadlines.now, _TURN_BYTES, self._failed)
         broker.counts.bytes_received += byte_count
         broker.ingest.flush()
 

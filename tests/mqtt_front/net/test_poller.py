@@ -39,7 +39,7 @@ PUBLISH = encode_packet(Publish("t", b"payload", 1, packet_id=7), 4)
 PLAIN = Publish("t", b"payload", 1, packet_id=7)
 MUCH: list[Publish | bytes] = [PLAIN] * 2000
 """So much that the next read releases the interpreter lock."""
-TURN = (5, 1 << 20, 1 << 20)
+TURN = (5, 1 << 20)
 
 
 @pytest.fixture(params=READERS)
@@ -319,7 +319,7 @@ class ClientProtocol(loops.PolledClient):
         self.own.close()
 
 
-class Parts:
+class Parts(loops.CollectedTurn):
     """The kernel's sockets over a gathering, with an ingest that is only told things."""
 
     def __init__(self) -> None:
@@ -327,10 +327,8 @@ class Parts:
         self.known = loops.TopicCache()
         self.known.add(b"t", 0)
         self.gathering: Any = loops.PublishFastPath(self.known, 1 << 20)
-        self.room_bytes = 1 << 20
-        self.sockets = loops.Sockets(
-            self.gathering, self, self.memory, FRONT_BYTES, MODEST_BYTES, PIECE_BYTES
-        )
+        self.room_bytes, self.modest_bytes = 1 << 20, MODEST_BYTES
+        self.sockets = loops.Sockets(self, self.memory, FRONT_BYTES, PIECE_BYTES)
         self.links: list[ClientProtocol] = []
         self.told: list[Any] = []
         self.flushed: list[PublishColumns] = []
@@ -664,7 +662,7 @@ def test_turn_ends_although_one_client_sends_continuously(parts: Parts) -> None:
 
 def test_bad_arguments_are_refused(parts: Parts) -> None:
     with pytest.raises(ValueError, match="byte 70"):
-        loops.Sockets(parts.gathering, parts, bytearray(70), 70, 1, 1)
+        loops.Sockets(parts, bytearray(70), 70, 1)
     with pytest.raises(ValueError, match="descriptor -1"):
         parts.sockets.add(parts.link(), -1)
     with pytest.raises(OSError, match="descriptor"):
