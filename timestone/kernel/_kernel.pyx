@@ -96,7 +96,7 @@ cdef extern from "Python.h" nogil:
     char *bytes_in "PyBytes_AS_STRING"(PyObject *piece)
     Py_ssize_t size_of "PyBytes_GET_SIZE"(PyObject *piece)
 
-INTERFACE = 19  # see timestone/kernel/loops.py
+INTERFACE = 20  # see timestone/kernel/loops.py
 CRC32C_BY_INSTRUCTION = bool(crc32c_start())
 
 cdef extern from "Python.h":
@@ -526,25 +526,14 @@ def fill_entries(
     )
 
 
-def write_records(
-    int segment_fd, int index_fd, tuple pieces not None, lengths, topic_ids, header_lengths, flags, *, position,
-    int64_t timestamp_us, ordinal, uint32_t salt_crc, int64_t index_position, data_crcs=b""
-):
-    cdef Target target
-    target.segment_fd, target.index_fd, target.index_position = segment_fd, index_fd, index_position
-    entries = filled(
-        pieces, lengths, topic_ids, header_lengths, flags, position, timestamp_us, ordinal, salt_crc, data_crcs, &target
-    )
-    return entries, target.whole
-
-
 cdef bytes filled(
     tuple pieces, lengths, topic_ids, header_lengths, flags, position, int64_t timestamp_us, ordinal, uint32_t salt_crc,
     data_crcs, Target *target
 ):
-    """Return the entries, and write them and their records when there is a target.
+    """Return the entries, and write them and their records when there is a target: the two system calls of an append.
 
-    Both happen in one section without the GIL, because taking it back is the expensive part."""
+    Both happen in one section without the GIL, because taking it back is the expensive part. Unless the target is
+    whole, either file may have a part. Records in more than IOV_MOST pieces are not written."""
     cdef View length_view = View(lengths)
     cdef Py_ssize_t count = length_view.count(4)
     cdef View crc_view = View(data_crcs)

@@ -47,10 +47,9 @@ __all__ = [
     "proven_count",
     "pwritev",
     "valid_count",
-    "write_records",
 ]
 
-INTERFACE = 19
+INTERFACE = 20
 """Incremented with every change of a signature or result, so that a stale build is not used with newer sources."""
 
 PURE_WANTED = os.environ.get("TIMESTONE_PURE", "").lower() not in ("", "0", "no", "false")
@@ -123,7 +122,6 @@ if TYPE_CHECKING or _native is None:
         proven_count,
         pwritev,
         valid_count,
-        write_records,
     )
 else:
     globals().update({name: getattr(_native, name) for name in __all__})

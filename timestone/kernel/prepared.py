@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from timestone.kernel.entries import ENTRY_BYTES, HEADER_BYTES
-from timestone.kernel.pure import DurationCounts, Lock, NumberedNames, write_records
+from timestone.kernel.pure import DurationCounts, Lock, NumberedNames
 from timestone.record import FLAG_REMOVED
 
 RUN_COST_BYTES = 300
@@ -118,44 +118,19 @@ class PreparedSegment:
 
     def write_prepared(self, write_batch: Columns, timestamp_us: int) -> bytes | None:
         """Write a batch and return its entries, if that takes two writes to prepared files and nothing else. Return
-        None if nothing happened. Raises what `_write_with_entries` and `_write_again` raise."""
+        None if nothing happened. Raises what `_write_with_entries` raises, which the compiled one calls only for test
+        doubles."""
         count, size_bytes = self.count + write_batch.count, self.size_bytes + write_batch.size_bytes
-        index_position = HEADER_BYTES + self.count * ENTRY_BYTES
         if (
-            index_position + write_batch.count * ENTRY_BYTES > self._reserved
+            HEADER_BYTES + count * ENTRY_BYTES > self._reserved
             or size_bytes > self._ahead
             or self.base_offset + count > self._durable_ceiling
         ):
             return None
-        if not self._is_plain:
-            return self._write_with_entries(write_batch, timestamp_us)
-        entries, whole = write_records(
-            self._segment_fd,
-            self._index_fd,
-            write_batch.stored.pieces,
-            write_batch.lengths,
-            write_batch.topic_ids,
-            write_batch.header_lengths,
-            write_batch.flags,
-            position=self.size_bytes,
-            timestamp_us=timestamp_us,
-            ordinal=self.count,
-            salt_crc=self._salt_crc,
-            index_position=index_position,
-            data_crcs=write_batch.crcs,
-        )
-        if whole:
-            self.count, self.size_bytes = count, size_bytes
-        else:
-            self._write_again(write_batch.stored, entries)
-        return entries
+        return self._write_with_entries(write_batch, timestamp_us)
 
     def _write_with_entries(self, write_batch: Any, timestamp_us: int) -> bytes:
         """Write a batch by calls of `Files`."""
-        raise NotImplementedError
-
-    def _write_again(self, stored: Any, entries: bytes) -> None:
-        """Write by calls of `Files` what the kernel did not write whole."""
         raise NotImplementedError
 
 

@@ -41,7 +41,6 @@ _NAME = struct.Struct(
 )  # in front of a topic name: crc, length; in front of what the crc covers: id, length
 DURATION_BUCKETS = 29
 """Up to 2^27 µs, and one for all longer durations."""
-_PIECES_MOST = 1024  # UIO_MAXIOV of Linux
 Lock = threading.Lock
 """Lock of which `acquire`, without a timeout, `release`, `locked` and `with` are used. The compiled one takes and gives
 it in a tenth of the time."""
@@ -194,52 +193,6 @@ def _data_crcs(
     if len(pieces) > 1:
         collections.deque(records, maxlen=0)
     return given
-
-
-def write_records(
-    segment_fd: int,
-    index_fd: int,
-    pieces: tuple[bytes, ...],
-    lengths: Buffer,
-    topic_ids: Column,
-    header_lengths: Column,
-    flags: Column,
-    *,
-    position: int,
-    timestamp_us: int,
-    ordinal: int,
-    salt_crc: int,
-    index_position: int,
-    data_crcs: Buffer = b"",
-) -> tuple[bytes, bool]:
-    """Return the result of `fill_entries`, and whether the records were written to their segment and the entries to
-    their index: the two system calls of an append, without the handling of errors.
-
-    After False, either file may have a part of it, as after an error of `Files.write_all`: write both again, which
-    raises the same error where it is handled. Records in more than 1,024 pieces are not written. For a segment of the
-    plain `Files` only."""
-    entries = fill_entries(
-        pieces,
-        lengths,
-        topic_ids,
-        header_lengths,
-        flags,
-        position=position,
-        timestamp_us=timestamp_us,
-        ordinal=ordinal,
-        salt_crc=salt_crc,
-        data_crcs=data_crcs,
-    )
-    _check_i64(index_position)
-    whole = len(pieces) <= _PIECES_MOST and _written(segment_fd, pieces, position)
-    return entries, whole and _written(index_fd, (entries,), index_position)
-
-
-def _written(fd: int, pieces: tuple[bytes, ...], position: int) -> bool:
-    try:
-        return os.pwritev(fd, pieces, position) == sum(map(len, pieces))
-    except OSError:
-        return False
 
 
 def _measured(payloads: list[bytes] | tuple[bytes, ...]) -> tuple[bytes, int]:

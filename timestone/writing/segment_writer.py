@@ -191,6 +191,7 @@ class SegmentWriter(loops.PreparedSegment):
         return self._write_with_entries(write_batch, timestamp_us) if entries is None else entries
 
     def _write_again(self, stored: StoredBytes, entries: bytes) -> None:
+        """Write what the compiled kernel did not write whole."""
         # Entries first: if the records are in the file and cannot be rewritten, their entries would be valid.
         self._take_back(len(entries), entry_position(self.count))
         self.write(stored, entries)

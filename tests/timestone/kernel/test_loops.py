@@ -6,7 +6,6 @@ import itertools
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -31,7 +30,6 @@ FUNCTIONS = (
     "encoded_names",
     "pwritev",
     "fill_entries",
-    "write_records",
     "entry_crcs",
     "valid_count",
     "proven_count",
@@ -259,53 +257,6 @@ def test_twins_refuse_invalid_batches_alike(
     options = {"position": position, "timestamp_us": time, "ordinal": ordinal, "salt_crc": salt}
     assert_same("fill_entries", pieces, lengths, topics, headers, flags, **options)
     assert_same("fill_entries", pieces, lengths, topics, headers, flags, data_crcs=crcs, **options)
-    options["index_position"] = salt
-    assert_same("write_records", -1, -1, pieces, lengths, topics, headers, flags, **options)
-    assert_same("write_records", -1, -1, pieces, lengths, topics, headers, flags, data_crcs=crcs, **options)
-
-
-@needs_native
-@pytest.mark.skipif(sys.platform != "linux", reason="the device that is always full is Linux's")
-@given(
-    st.binary(max_size=40),
-    st.booleans(),
-    st.sampled_from([1, 2, 1024, 1025]),
-    st.integers(0, 2**13),
-    st.sampled_from([0, 20_000]),
-)
-def test_twins_write_records_alike(
-    data: bytes, whole: bool, piece_count: int, position: int, more_bytes: int
-) -> None:
-    """Both files, or what became of them when one takes nothing; neither when there are more pieces than a system call
-    takes."""
-    pieces = (data + bytes(more_bytes), *(b"x",) * (piece_count - 1))
-    data = b"".join(pieces)
-    lengths = np.array(list(map(len, pieces)), dtype="<u4")
-    outcomes = []
-    for twin in (pure, native):
-        with tempfile.TemporaryFile() as segment, open("/dev/null" if whole else "/dev/full", "r+b") as other:
-            index = segment if whole else other
-            made = twin.write_records(
-                segment.fileno(),
-                index.fileno(),
-                pieces,
-                lengths,
-                7,
-                0,
-                2,
-                position=position,
-                timestamp_us=9,
-                ordinal=5,
-                salt_crc=3,
-                index_position=2**15,
-            )
-            outcomes.append((made, os.pread(segment.fileno(), 2**17, 0)))
-    assert outcomes[0] == outcomes[1]
-    (entries, written), stored = outcomes[0]
-    fits = piece_count <= 1024
-    assert written is (whole and fits)
-    assert stored[position : position + len(data)] == (data if fits else b"")
-    assert stored[2**15 :] == (entries if written else b"")
 
 
 def mutated(made: bytes, flips: list[tuple[int, int]], cut: int) -> bytes:
