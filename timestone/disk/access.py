@@ -4,6 +4,7 @@ One rule (docs/decisions/0033-file-access.md), independent of the umask: a new f
 a folder with the setgid bit, the group gets the permissions that it has on the folder. Other users never get access.
 For libraries that open files by name (SQLite, Parquet writers), `ensure_file` creates the file first."""
 
+import errno
 import os
 import stat
 from contextlib import suppress
@@ -49,8 +50,16 @@ def make_folders(path: Path) -> None:
 
 
 def make_fifo(path: Path) -> None:
-    """Create a named pipe. Raises FileExistsError if the name is taken."""
-    os.mkfifo(path, _OWNER_FILE)
+    """Create a named pipe, unless there is one. Raises OSError with the path, also for another file in its place."""
+    try:
+        os.mkfifo(path, _OWNER_FILE)
+    except FileExistsError:
+        if path.is_fifo():
+            return
+        raise FileExistsError(errno.EEXIST, "expected a named pipe, got another file", str(path)) from None
+    except OSError as error:
+        error.filename = str(path)  # the system call does not name it
+        raise
     if bits := _shared(path.parent) & _GROUP_FILE:
         os.chmod(path, _OWNER_FILE | bits)
 

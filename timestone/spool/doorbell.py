@@ -3,7 +3,6 @@
 No timer and no polling: the owner blocks in a read, and a process that rings learns at once whether one listens. The
 pipe holds no data, so it does not go through `files.py`."""
 
-import contextlib
 import os
 import threading
 from collections.abc import Callable
@@ -17,9 +16,8 @@ class Doorbell:
 
     def __init__(self, path: Path, answer: Callable[[], None], *, name: str) -> None:
         """answer: called by a thread of this name, once at the start and after each ring. Raises OSError if the file
-        system has no named pipes."""
-        with contextlib.suppress(FileExistsError):
-            access.make_fifo(path)
+        system has no named pipes, or another file is in the place of this one."""
+        access.make_fifo(path)
         self._path = path
         # Open for reading and writing: does not block, and gives no end of file after the last writer closes.
         self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)

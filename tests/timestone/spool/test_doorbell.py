@@ -4,6 +4,8 @@ import os
 import threading
 from pathlib import Path
 
+import pytest
+
 from tests.support.waiting import TIMEOUT_S, wait_for
 from timestone.spool.doorbell import Doorbell, ring
 
@@ -26,6 +28,17 @@ def test_ring_returns_false_without_a_listener(tmp_path: Path) -> None:
     assert not path.exists()
     os.mkfifo(path)  # of a process that was killed
     assert not ring(path)
+
+
+def test_file_in_the_place_of_the_doorbell_or_of_its_folder_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "bell"
+    path.write_bytes(b"")
+    for taken, reason in (
+        (path, "expected a named pipe, got another file"),
+        (path / "bell", "Not a directory"),
+    ):
+        with pytest.raises(OSError, match=f"{reason}: '{taken}'"):
+            Doorbell(taken, lambda: None, name="test-bell")
 
 
 def test_ring_never_waits_for_a_busy_listener(tmp_path: Path) -> None:
