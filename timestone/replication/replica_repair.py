@@ -5,11 +5,11 @@ pair replaces the old one whole or not at all (`segment_swap.py`), once it was r
 they arrive, is up to the caller."""
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import numpy as np
 
-from timestone.errors import CorruptLog
+from timestone.errors import CorruptLog, CorruptRecord, TimestoneError
 from timestone.filters import validate_topics
 from timestone.format.damage_report import SPACE, Damage, damage_key, encode_damage, known_damage
 from timestone.index import (
@@ -126,6 +126,15 @@ class ReplicaRepair:
         """note_committed: writes the committed offset into the newest segment. Raises OSError."""
         self._log, self._store, self._place = log, store, place
         self._note_committed = note_committed
+        self._found: Segment | None = None
+
+    def found(self, error: CorruptRecord) -> None:
+        """Have the segment repaired in which a reader has found damage; noted once while that is so."""
+        segment = self._log.segment_list.locate(error.offset)
+        if segment is not None and segment is not self._found and segment.base_offset <= error.offset:
+            self._found = segment
+            with suppress(TimestoneError, OSError):
+                self.note(segment.base_offset, error.reason)
 
     def bases(self) -> list[int]:
         """Return the base offsets of segments to repair. Raises OSError, CorruptLog."""

@@ -9,7 +9,7 @@ import itertools
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from timestone.commit.submission import Submission
 from timestone.config import Ack
@@ -30,6 +30,7 @@ from timestone.replication.replicated_segments import GENERATION_SHIFT, Replicat
 from timestone.segment import Run, Segment
 from timestone.writing.write_batch import WriteBatch
 
+T = TypeVar("T")
 _LOGGER = logging.getLogger("timestone")
 _SCAN_RECORDS = 1 << 16
 _OFFSET_MOST = 1 << 62
@@ -137,6 +138,14 @@ class ReplicatedLog(Log):
         return self.look_up(
             lambda segments: sum(_shown_count(one, end) for one in segments.within(start, end))
         )
+
+    def look_up(self, look: Callable[[SegmentList], T], offset: int | None = None) -> T:
+        """See `ReadableLog.look_up`. What a reader finds damaged is repaired, as what the scrubber finds."""
+        try:
+            return super().look_up(look, offset)
+        except CorruptRecord as error:
+            self.repair.found(error)
+            raise
 
     def record(self, offset: int) -> Record:
         """See `ReadableLog.record`."""

@@ -22,7 +22,7 @@ from tests.cluster.node_processes import (
 )
 from tests.support.seeds import rounds, run_seed, told_on_failure
 from tests.support.workload import crash_config
-from timestone.errors import NotLeader
+from timestone.errors import CorruptRecord, NotLeader
 from timestone.replication.replicated_log import ReplicatedLog
 from timestone.store import Store
 from timestone_cluster.errors import AppendUnknown
@@ -353,8 +353,9 @@ async def has_everything_once_in_sync(harness: LogCluster, node: NodeProcess) ->
             await asyncio.sleep(0.02)
 
 
-def test_node_leads_no_more_when_the_scrubber_finds_damage_while_it_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("finder", ["scrubber", "reader"])
+def test_node_leads_no_more_when_damage_is_found_while_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, finder: str
 ) -> None:
     monkeypatch.setattr(node_module, "_DAMAGE_S", 0.1)
 
@@ -375,7 +376,13 @@ def test_node_leads_no_more_when_the_scrubber_finds_damage_while_it_runs(
             assert await asyncio.to_thread(store.scrub) == []
             path = tmp_path / "a" / f"{LOG}-0" / "00000000000000000000.segment"
             path.write_bytes(b"X" + path.read_bytes()[1:])
-            assert len(await asyncio.to_thread(store.scrub)) == 1
+            if finder == "scrubber":
+                assert len(await asyncio.to_thread(store.scrub)) == 1
+            else:
+                log = store.log(LOG)
+                log.tail_lost()  # or the record is read from memory
+                with pytest.raises(CorruptRecord):
+                    log.read(0)
             await eventually(lambda: node.status()["alarms"] == 1)
             assert node.status()["leading"] == 0
             with pytest.raises(NotLeader):

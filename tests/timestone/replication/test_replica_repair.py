@@ -10,6 +10,7 @@ import pytest
 from tests.support.seeds import run_seed, told_on_failure
 from tests.support.workload import crash_config
 from tests.timestone.replication.replicas import leading, payloads, ship, submitted
+from timestone.errors import CorruptRecord
 from timestone.replication.replicated_log import ReplicatedLog
 from timestone.store import Store
 
@@ -76,6 +77,23 @@ def check_equal(source: ReplicatedLog, target: ReplicatedLog) -> None:
     assert [one.topic for one in target] == [one.topic for one in source]
     assert [one.timestamp for one in target] == [one.timestamp for one in source]
     assert target.generations() == source.generations()
+
+
+def test_damage_that_a_reader_finds_is_noted_once_and_repaired(tmp_path: Path) -> None:
+    with pair(tmp_path) as (one, two):
+        source, target = log_of(one), log_of(two)
+        flip(target.folder / f"{8:020d}.segment", 7)
+        target.tail_lost()  # or the record is read from memory
+        assert len(target.read(0)) == 8
+        (found,) = two.damage()
+        assert (found.log, found.base_offset) == ("telemetry", 8)
+        two.documents.put_many("scrub", {key: None for key in two.documents.items("scrub")})
+        with pytest.raises(CorruptRecord):
+            target.read(8)
+        assert two.damage() == [], "noted once"
+        target.repair.note(8, found.reason)
+        repaired(source, target)
+        check_equal(source, target)
 
 
 def test_scrubbed_segment_is_written_again_and_stays_so(tmp_path: Path) -> None:
