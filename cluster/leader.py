@@ -122,16 +122,21 @@ class Leader:
         if len(counted) < self.min_isr:
             return  # after an election by command, until others have caught up
         for name, log in self.logs.items():
-            committed = max(log.committed, min(self.held_by(member, name) for member in counted))
-            stable = max(log.stable, min(committed, *(self._clean_at(node, name) for node in self.nodes)))
+            committed, stable = log.committed, log.stable
+            if committed < log.end:
+                committed = max(committed, min(self.held_by(member, name) for member in counted))
+            if stable < min(committed, log.clean):
+                stable = max(stable, min(committed, *(self._clean_at(node, name) for node in self.nodes)))
             if (committed, stable) != (log.committed, log.stable):
                 log.committed, log.stable = committed, stable
                 self.actions.append(Show(name, log.committed))
+                said = _committed(self.generation, name, log)
                 for member, progress in self.followers.items():
                     if name in progress and progress[name].sent is not None:
-                        self._send(member, _committed(self.generation, name, log))
-        begun = all(log.committed >= self.begin.get(name, 0) for name, log in self.logs.items())
-        if begun and not self.is_serving and not self._is_handing_over:
+                        self._send(member, said)
+        if self.is_serving or self._is_handing_over:
+            return
+        if all(log.committed >= self.begin.get(name, 0) for name, log in self.logs.items()):
             self.is_serving = True
             self.actions.append(Serve(self.generation))
 

@@ -134,16 +134,18 @@ class Link:
     def _sent(writer: asyncio.StreamWriter, item: Item) -> bool:
         """Send as much as needs no waiting, and return whether that was all."""
         transport = writer.transport
-        with suppress(TimestoneError, OSError):  # the task meets it again
+        try:
             while transport.get_write_buffer_size() < _BUFFER_BYTES:
                 if isinstance(item, list):
-                    send(writer, *item)
+                    send(transport, *item)
                     return True
                 if not item.is_ready:
                     return False
                 if (pieces := item.now()) is None:
                     return True
-                send(writer, *pieces)
+                send(transport, *pieces)
+        except (TimestoneError, OSError):
+            pass  # the task meets it again
         return False
 
     async def run(self) -> None:

@@ -432,8 +432,8 @@ class Node:
             for shard, generation in zip(message.shards, message.generations, strict=False):
                 if shard in self.shards:
                     self.shards[shard].beat(member, generation)
-        elif number in self.shards and isinstance(message, Frame):
-            self.shards[number].received(member, message)
+        elif (to := self.shards.get(number)) is not None and isinstance(message, Frame):
+            to.received(member, message)
 
     # The front.
 

@@ -31,7 +31,7 @@ from timestone_cluster.follower import Follower
 from timestone_cluster.frames import Beat, Fetch, Fetched, Frame
 from timestone_cluster.leader import Leader
 from timestone_cluster.node.repair import Repair, answer, opened
-from timestone_cluster.node.shipping import Said, Shipping, Surroundings, append, now_s
+from timestone_cluster.node.shipping import Said, Shared, Shipping, Surroundings, append, now_s
 from timestone_cluster.node.wire import encoded
 from timestone_cluster.replica import OLDER_ETCD, Replica
 from timestone_cluster.replica_log import ReplicaLog, Run
@@ -74,7 +74,7 @@ class Shard:
         """When appends were last held to hand over."""
         self._changed: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._said = Said()
+        self._said, self._shared = Said(), Shared()
         self._is_beating = False
         self._replica = Replica(member, run, min_isr, {})
         self._deadlines = Deadlines(self._replica, now_s())
@@ -431,11 +431,9 @@ class Shard:
 
     def _say(self, node: str, frame: Frame) -> None:
         """Send a frame, unless a `Beat` is enough in its place."""
-        if not (self._is_beating and self._said.is_repeated(node, frame, now_s())):
-            self._said.note(node, frame, now_s())
-        elif self._around.beat(node, self.number, frame.generation):
-            return
-        self._around.send(node, encoded(frame, self.number))
+        is_repeated = self._said.is_repeated(node, frame, now_s()) and self._is_beating
+        if not (is_repeated and self._around.beat(node, self.number, frame.generation)):
+            self._around.send(node, encoded(frame, self.number))
 
     def _lead(self, name: str, log: ReplicatedLog, generation: int) -> None:
         """Take appends of clients, behind all offsets that were given up."""
@@ -464,12 +462,12 @@ class Shard:
     def _ship(self, ship: Ship) -> None:
         if isinstance(role := self._replica.role, Leader):
             place = self.number, role.generation, self._logs[ship.log], self._replica.logs[ship.log]
-            damaged = self._found_damage
 
             def leads() -> bool:
                 return self._replica.role is role and ship.log in self._logs
 
-            self._around.send(node_of(ship.member), Shipping(ship, *place, leads=leads, damaged=damaged))
+            shipping = Shipping(ship, *place, self._shared, leads=leads, damaged=self._found_damage)
+            self._around.send(node_of(ship.member), shipping)
 
     def _begin_again(self, error: Exception) -> None:
         """Begin again from what the disk has, after an error in the middle of an action: what the protocol believes of

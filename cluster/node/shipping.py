@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Protocol, cast
 
 from timestone.errors import StoreClosed, TimestoneError
@@ -18,6 +19,7 @@ from timestone_cluster.replica_log import ReplicaLog
 
 _LOGGER = logging.getLogger("timestone.cluster")
 _SHIP_BYTES = 1 << 20
+_SHARED_BYTES = 64 * 1024
 _SAY_S = 2.0
 """How often a heartbeat says everything, though the node has heard it on the same connection."""
 
@@ -67,16 +69,24 @@ class Said:
         self._said = {key: said for key, said in self._said.items() if key[0] != node}
 
     def is_repeated(self, node: str, frame: Frame, now_s: float) -> bool:
-        """Return whether a heartbeat only repeats what was said to a node lately."""
+        """Return whether a frame only repeats what was said to a node lately. Otherwise it is noted as said now."""
         if not isinstance(frame, Held | Committed):
             return False
         said, at_s = self._said.get((node, frame.log), (None, now_s))
-        return said == frame and now_s < at_s + _SAY_S
+        if said == frame and now_s < at_s + _SAY_S:
+            return True
+        self._said[node, frame.log] = frame, now_s
+        return False
 
-    def note(self, node: str, frame: Frame, now_s: float) -> None:
-        """Note what is said to a node."""
-        if isinstance(frame, Held | Committed):
-            self._said[node, frame.log] = frame, now_s
+
+@dataclass(slots=True)
+class Shared:
+    """The last small message of records of a shard, which all followers get that lack the same ones."""
+
+    of: tuple[object, ...] = ()
+    message: list[bytes] = field(default_factory=list)
+    end: int = 0
+    names: int = 0
 
 
 class Shipping:
@@ -89,6 +99,7 @@ class Shipping:
         generation: int,
         log: ReplicatedLog,
         state: ReplicaLog,
+        shared: Shared,
         *,
         leads: Callable[[], bool],
         damaged: Callable[[str], None],
@@ -96,7 +107,7 @@ class Shipping:
         """leads: returns whether this replica still leads the generation; nothing is sent otherwise. damaged: called
         when a record cannot be read."""
         self._ship, self._shard, self._generation = ship, shard, generation
-        self._log, self._state = log, state
+        self._log, self._state, self._shared = log, state, shared
         self._leads, self._damaged = leads, damaged
         self._at, self._names = ship.first, ship.names
 
@@ -107,7 +118,16 @@ class Shipping:
 
     def now(self) -> list[bytes] | None:
         """Return the next message; None after the last one. Raises TimestoneError, OSError, and can be repeated."""
-        return None if self._is_over else self._message(self._read())
+        if self._is_over:
+            return None
+        shared, of = self._shared, (self._log, self._generation, self._at, self._ship.end, self._names)
+        if shared.of != of:
+            message = self._message(self._read())
+            if sum(map(len, message)) > _SHARED_BYTES:
+                return message
+            shared.of, shared.message, shared.end, shared.names = of, message, self._at, self._names
+        self._at, self._names = shared.end, shared.names
+        return shared.message
 
     async def next(self) -> list[bytes] | None:
         """Return the next message; None after the last one. Raises ConnectionError if the records are gone."""

@@ -31,18 +31,18 @@ class ReplicaBatch(WriteBatch):
             )
         source = np.frombuffer(bytearray(entries), dtype=ENTRY)  # numpy would copy it field by field
         lengths, times, topics = source["length"], source["timestamp_us"], source["topic"]
-        ends = np.cumsum(lengths, dtype=np.int64)
+        ends = lengths.cumsum(dtype=np.int64)
         source["position"] = ends - lengths
         if ends[-1] != len(data) or loops.proven_count(source, data, 0) != len(source):
             raise ValueError("invalid records: their bytes do not match their checksums")
-        if times[0] <= 0 or (times[1:] < times[:-1]).any():
+        if times[0] <= 0 or np.count_nonzero(times[1:] < times[:-1]):
             raise ValueError("invalid records: expected times that never decrease")
-        if ((topics >= topic_count) & (topics != NO_TOPIC)).any():
+        if np.count_nonzero((topics >= topic_count) & (topics != NO_TOPIC)):
             raise ValueError(f"invalid records: expected topic ids below {topic_count}")
-        if (source["header_length"] > lengths).any():
+        if np.count_nonzero(source["header_length"] > lengths):
             raise ValueError("invalid records: a header block is longer than its record")
         removed = (source["flags"] & FLAG_REMOVED) != 0
-        has_removed = bool(removed.any())
+        has_removed = bool(np.count_nonzero(removed))
         if has_removed and (removed & ((lengths > 0) | (topics != NO_TOPIC))).any():
             raise ValueError("invalid records: a removed one has bytes or a topic")
         batch = cls.__new__(cls)

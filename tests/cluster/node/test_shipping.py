@@ -11,7 +11,7 @@ from timestone.replication.replicated_log import ReplicatedLog
 from timestone.writing.write_batch import WriteBatch
 from timestone_cluster.actions import Ship
 from timestone_cluster.frames import Records
-from timestone_cluster.node.shipping import Shipping
+from timestone_cluster.node.shipping import Shared, Shipping
 from timestone_cluster.node.wire import decoded
 from timestone_cluster.replica_log import ReplicaLog
 
@@ -28,20 +28,26 @@ class Shipped:
         state.extend(1, *log.extent)
         self.leads = True
         self.damaged: list[str] = []
-        self.shipping = Shipping(
-            Ship("b", "telemetry-0", first, 4, 1),
-            7,
-            1,
-            log,
-            state,
-            leads=lambda: self.leads,
-            damaged=self.damaged.append,
+        shared = Shared()
+        self.shipping, self.other = (
+            Shipping(
+                Ship(member, "telemetry-0", first, 4, 1),
+                7,
+                1,
+                log,
+                state,
+                shared,
+                leads=lambda: self.leads,
+                damaged=self.damaged.append,
+            )
+            for member in "bc"
         )
 
 
 def test_range_is_sent_with_the_names_that_it_is_the_first_to_use(tmp_path: Path) -> None:
     with replicated(tmp_path) as log:
-        shipping = Shipped(log).shipping
+        shipped = Shipped(log)
+        shipping = shipped.shipping
         assert shipping.is_ready
         message = shipping.now()
         assert message is not None
@@ -50,6 +56,8 @@ def test_range_is_sent_with_the_names_that_it_is_the_first_to_use(tmp_path: Path
         assert (shard, records.first, records.end, records.names) == (7, 1, 4, ("b",))
         assert (shipping.is_ready, shipping.now()) == (True, None)
         assert asyncio.run(shipping.next()) is None
+        assert shipped.other.now() is message, "followers that lack the same share it"
+        assert shipped.other.now() is None
 
 
 def test_nothing_is_sent_when_the_generation_is_led_no_more(tmp_path: Path) -> None:
