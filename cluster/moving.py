@@ -30,6 +30,8 @@ async def replace_node(
     old, new: ids, or names of registered nodes. only: one shard. timeout_s: for each shard. Raises ValueError for nodes
     that cannot be exchanged, TimeoutError with the shard as it was, WrongCluster, UndecodableValue, EtcdUnavailable."""
     found = await cluster_status(etcd, keys)
+    if only is not None and only >= len(found.shards):
+        raise ValueError(f"invalid shard: expected one below {len(found.shards)}, got {only}")
     leaves, comes = found.node(old), found.node(new)
     shards = [one for one in found.shards if leaves in one.replicas and only in (None, one.number)]
     if not shards:

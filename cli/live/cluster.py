@@ -265,7 +265,7 @@ def status(url: str, as_json: bool, **access: Any) -> int:
     if as_json:
         print_json(
             {
-                "cluster": asdict(found.cluster),
+                "cluster": {key: one for key, one in asdict(found.cluster).items() if key != "others"},
                 "logs": found.logs,
                 "nodes": [one._asdict() for one in found.nodes],
                 "away": [one._asdict() for one in found.away],

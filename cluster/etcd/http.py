@@ -3,6 +3,7 @@
 No more than that: redirects, cookies, compression and proxies are not there (docs/decisions/0165-idle-clusters.md)."""
 
 import asyncio
+import os
 import select
 import ssl
 from collections.abc import AsyncIterator
@@ -129,4 +130,9 @@ class HttpConnections:
             async with asyncio.timeout(_CONNECT_S):
                 return _Connection(*await asyncio.open_connection(url.hostname, url.port, ssl=context))
         except OSError as error:
-            raise NotConnected(f"{server}: {error!r}") from error
+            reason = (
+                os.strerror(error.errno)
+                if isinstance(error, ConnectionError) and error.errno
+                else repr(error)
+            )
+            raise NotConnected(f"cannot connect to etcd at {server}: {reason}") from error

@@ -329,7 +329,7 @@ class Node:
             self._start(deleting)
         if self._host is not None and not logs.keys() >= {*self._host.log_names}:
             self._start(self._host.make_again(self._etcd, self._keys, cluster))
-        found = log_values(logs, deleted)
+        found, records = log_values(logs, deleted), len(registry.below("shards"))
         for number in range(cluster.shards):
             was_held, pair = number in self.shards, registry.pairs.get(self._keys.shard(number))
             if pair is None and not was_held and self._keys.placed(number) not in registry.pairs:
@@ -340,7 +340,7 @@ class Node:
             elif number in self.shards and not was_held:
                 await asyncio.sleep(0)  # its files were opened: without a pause, many would cost the lease
         is_spare = not self.shards.keys() - self._held.observed
-        self._placement.note_spare(len(registry.below("shards")), cluster.shards, is_spare=is_spare)
+        self._placement.note_spare(records, cluster.shards, is_spare=is_spare)
         if self._host is not None:
             self._host.leader_changed()
 

@@ -53,6 +53,7 @@ def test_cluster_is_made_once_and_has_logs_and_a_status(server: EtcdServer) -> N
     timestone("create-log", url, "other", "record_bytes=1", expect=64)
     found = json.loads(timestone("status", url, "--json", expect=1).stdout)
     assert (found["logs"], found["nodes"], len(found["shards"])) == (["telemetry"], [], 2)
+    assert "others" not in found["cluster"]  # what a later version keeps there
     assert "telemetry" in timestone("status", url, expect=1).stdout
 
 

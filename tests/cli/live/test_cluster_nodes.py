@@ -40,6 +40,8 @@ def test_wrong_arguments_of_moves_are_refused(server: EtcdServer) -> None:
         assert "expected --from and --to, or --undo" in timestone("move", url, "0", *words, expect=64).stderr
     moved = timestone("move", url, "0", "--from", "a", "--to", "b", expect=64)
     assert "expected one with a replica of shard 0" in moved.stderr
+    wrong = timestone("move", url, "3", "--from", "a", "--to", "b", expect=64)
+    assert "invalid shard: expected one below 1, got 3" in wrong.stderr
     assert "no command has placed it" in timestone("move", url, "0", "--undo", expect=64).stderr
     assert "expected one that runs or has a replica" in timestone("remove", url, "a", expect=64).stderr
     assert "it is not removed" in timestone("remove", url, "a", "--undo", expect=64).stderr

@@ -106,6 +106,7 @@ def test_appends_continue_while_etcd_is_away_and_a_node_is_elected_when_it_is_ba
             client = ClusterClient(harness.etcd, KEYS)
             harness.acknowledged[b"w0 0"] = await client.append_again(LOG, [b"w0 0"])
             leader = await harness.leader()
+            assert not [node.name for node in harness.nodes if "holds no shard" in node.output()]
             pair = (await harness.etcd.read(KEYS.shard(0))).pairs[KEYS.shard(0)]
             await harness.etcd.delete(KEYS.shard(0))  # by mistake: it is not made again, and nothing stops
             async with asyncio.timeout(NEVER_S):
