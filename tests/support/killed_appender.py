@@ -99,9 +99,9 @@ class Appender:
             if self.rng.random() < 0.2:
                 offset = self.log.end_offset
                 self.store.commit_readers({READER: offset})
-                # SQLite takes a directory that it cannot open for one that it has flushed, so a commit also returns when
+                # SQLite takes a directory that it cannot open for a flushed one, so a commit also returns when
                 # the disk goes away before that. A machine that loses power has no process that would go by it.
-                os.listdir(self.store.path)
+                list(self.store.path.iterdir())
                 os.write(self.pipe, ACKNOWLEDGED.pack(COMMITTED, offset))
 
     def submit(self, numbers: list[int], ack: Ack) -> None:

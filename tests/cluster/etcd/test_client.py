@@ -143,7 +143,7 @@ def test_next_endpoint_is_asked_when_one_is_dead(server: EtcdServer) -> None:
         async with EtcdClient(["http://127.0.0.1:1", server.url]) as etcd:
             assert (await etcd.put("dead/a", b"")).is_done
         async with EtcdClient(["http://127.0.0.1:1", "http://127.0.0.1:2"]) as etcd:
-            with pytest.raises(EtcdUnavailable, match="cannot connect to etcd at .*: Connection refused"):
+            with pytest.raises(EtcdUnavailable, match=r"cannot connect to etcd at .*: Connection refused"):
                 await etcd.read("dead/")
 
     asyncio.run(run())
