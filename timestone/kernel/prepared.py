@@ -5,12 +5,14 @@ A segment is prepared for an append while its index has room, its file has block
 new records. The numbers that decide this are fields of these classes, which the compiled ones keep as integers of C.
 What prepares a segment, and what follows a failed write, is in `timestone.writing`."""
 
+import sys
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Self
 
 from timestone.kernel.entries import ENTRY_BYTES, HEADER_BYTES
 from timestone.kernel.pure import DurationCounts, Lock, NumberedNames
+from timestone.record import FLAG_REMOVED
 
 RUN_COST_BYTES = 300
 """Size of the objects of a run, measured with sys.getsizeof."""
@@ -21,6 +23,7 @@ INLINE_BYTES = 160 * 1024
 than the thread switches take."""
 SMALL_FLUSH_BYTES = 1024 * 1024
 """A write is not slowed down by a concurrent flush of at most this size."""
+_U32_MAX, _U16_MAX = 0xFFFF_FFFF, 0xFFFF
 
 
 class StoredPieces:
@@ -72,10 +75,26 @@ class Columns:
 
     @classmethod
     def single(cls, payload: bytes, topic_id: int, flags: int = 0, header_length: int = 0) -> Self:
-        """Build a batch of one record, compiled in a third of the time. header_length: of the header block at the front
-        of `payload`, at most its length."""
-        batch: Any = cls
-        one: Self = batch((payload,), topic_id, flags=flags, header_lengths=header_length)
+        """Build a batch of one record, in a third of the time. header_length: of the header block at the front of
+        `payload`, at most its length."""
+        size_bytes = len(payload)
+        if not (
+            0 <= topic_id <= _U32_MAX
+            and 0 <= flags <= _U16_MAX
+            and 0 <= header_length <= _U16_MAX
+            and size_bytes <= _U32_MAX
+        ):
+            raise OverflowError(
+                f"topic id {topic_id}, flags {flags:#x}, header block of {header_length} or payload of "
+                f"{size_bytes} bytes out of range"
+            )
+        if flags & FLAG_REMOVED:
+            raise ValueError("a record cannot be appended as removed")
+        one = cls.__new__(cls)
+        one.count, one.size_bytes = 1, size_bytes
+        one.stored = cls.stored_type((payload,), size_bytes)
+        one.lengths = size_bytes.to_bytes(4, sys.byteorder)
+        one.topic_ids, one.flags, one.header_lengths, one.crcs = topic_id, flags, header_length, b""
         return one
 
 
@@ -394,8 +413,16 @@ class PreparedCommit:
 
     def append_written(self, write_batch: Any) -> int | None:
         """Append a batch at level `written` and return its first offset; None with nothing changed if submissions
-        precede it, the disk is behind, or the files are not prepared; always here."""
-        return None
+        precede it, the disk is behind, or the files are not prepared."""
+        end = self._end
+        if end.active_segment.unsynced_bytes >= self._queue_bytes:
+            return None
+        with end.lock:
+            first = None if self._queue.queued_bytes else end.write_prepared_locked(write_batch)
+        if first is None:
+            return None
+        self.expect_sync()
+        return int(first)
 
     def append_inline(
         self, write_batch: Any, woken: list[Any] | None = None, submission: Any = None
