@@ -675,9 +675,9 @@ def test_bad_arguments_are_refused(parts: Parts) -> None:
     assert parts.told == [("one", "receive is called by what it calls")]
 
 
-CALLS_DELIVERED = 48
+CALLS_DELIVERED = 15
 """From a publisher's socket to the subscriber's acknowledgement, with a margin for readable code."""
-CALLS_ACKNOWLEDGED = 25
+CALLS_ACKNOWLEDGED = 6
 """Of a publish without a subscriber."""
 
 
