@@ -13,7 +13,7 @@ import pytest
 import timestone
 from tests.cluster import dying_node
 from tests.cluster.log_cluster import LOG, LogCluster, log_cluster
-from tests.cluster.node_processes import NodeProcess
+from tests.cluster.node_processes import NodeProcess, held
 from tests.support.seeds import rounds, run_seed, told_on_failure
 
 pytestmark = [pytest.mark.slow, pytest.mark.cluster, pytest.mark.crash]
@@ -86,11 +86,7 @@ async def bring_about(dying: Dying, step: str, count: int) -> None:
         dying.arm(step)
         leader.kill()
     elif step in dying_node.DIVERGENCE_STEPS:
-        await dying.whole()
-        await dying.more()  # else there is nothing that the two have in common
-        dying.arm("before leader records")  # it has written what it has sent to no other
-        former = await dying.died()
-        await cluster.until(lambda shard: shard.is_led and shard.leader != former.node_id())
+        former = await have_a_leader_die_with_records_of_its_own(dying)
         dying.arm(step)
         former.start()
     elif step.endswith("dismiss"):
@@ -112,6 +108,21 @@ async def bring_about(dying: Dying, step: str, count: int) -> None:
         leader = await dying.whole()
         dying.arm(step)
         leader.signal(signal.SIGTERM)  # which hands over
+
+
+async def have_a_leader_die_with_records_of_its_own(dying: Dying) -> NodeProcess:
+    """Return a dead leader that has written what it has sent to no other, once another one leads. It is tried again
+    where the step came between the messages to the two others."""
+    while True:
+        await dying.whole()
+        await dying.more()  # else there is nothing that the two have in common
+        dying.arm("before leader records")
+        former = await dying.died()
+        await dying.cluster.until(lambda shard, dead=former: shard.is_led and shard.leader != dead.node_id())  # type: ignore[misc]
+        leader = await dying.cluster.leader()
+        mine, others = ({one.payload for one in held(node.folder / f"{LOG}-0")} for node in (former, leader))
+        if mine - others:
+            return former
 
 
 async def have_followers_die_before_they_know_what_is_committed(dying: Dying) -> None:
