@@ -12,6 +12,8 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 _CONNECT_S = 1.0
+_HEAD_S = 10.0
+"""Longest time until the head of an answer, also of a watch, whose body comes as long as there are changes."""
 _HEADERS = 100
 _PIECE_BYTES = 1 << 16
 _IDLE = 4
@@ -57,15 +59,18 @@ class Answer:
             name, _, value = (await self._line()).partition(b":")
             if not name:
                 return
-            self._headers[name.lower()] = value.strip()
-        raise ValueError(f"invalid answer: expected up to {_HEADERS} headers")
+            self._headers[name.lower()] = value.strip().lower()
+        raise ValueError(f"invalid answer: expected up to {_HEADERS} headers, got more")
 
     async def pieces(self) -> AsyncIterator[bytes]:
         """Yield the body. Raises OSError, EOFError, ValueError."""
         if self._headers.get(b"transfer-encoding") == b"chunked":
             while size_bytes := int((await self._line()).partition(b";")[0], 16):
                 yield await self._exactly(size_bytes)
-                await self._line()
+                if rest := await self._line():
+                    raise ValueError(
+                        f"invalid answer: expected a chunk of {size_bytes} bytes, got {rest[:20]!r} behind it"
+                    )
             while await self._line():  # trailers
                 pass
         elif (length := self._headers.get(b"content-length")) is not None:
@@ -115,7 +120,8 @@ class HttpConnections:
             secret = f"Authorization: {token}\r\n" if token else ""
             head = f"POST {path} HTTP/1.1\r\nHost: {urlsplit(server).netloc}\r\n{secret}Content-Length: {len(body)}"
             connection.writer.write(head.encode() + b"\r\n\r\n" + body)
-            await answer.read_head()
+            async with asyncio.timeout(_HEAD_S):
+                await answer.read_head()
             yield answer
         finally:
             idle.append(connection)

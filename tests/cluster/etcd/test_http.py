@@ -77,7 +77,7 @@ def test_each_request_has_a_connection_of_its_own_when_the_answer_ends_it() -> N
 
     asyncio.run(run(_PLAIN, True))
     asyncio.run(run(b"HTTP/1.1 200 OK\r\n\r\nabc", True))
-    asyncio.run(run(_PLAIN.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"), False))
+    asyncio.run(run(_PLAIN.replace(b"\r\n\r\n", b"\r\nconnection: Close\r\n\r\n"), False))
 
 
 def test_requests_at_the_same_time_have_connections_of_which_a_few_stay() -> None:
@@ -111,6 +111,7 @@ def test_requests_at_the_same_time_have_connections_of_which_a_few_stay() -> Non
         _CHUNKED.replace(b"2;x=y", b"zz"),
         _CHUNKED.replace(b"2;x=y", b"4"),
         _CHUNKED.replace(b"2;x=y", b"-2"),
+        _CHUNKED.replace(b"ab", b"abc"),
     ],
 )
 def test_answer_is_an_error_when_it_is_malformed_or_too_long_or_cut(answer: bytes) -> None:
@@ -120,6 +121,16 @@ def test_answer_is_an_error_when_it_is_malformed_or_too_long_or_cut(answer: byte
                 await _posted(HttpConnections(None, 3), url)
             assert not isinstance(raised.value, NotConnected | TimeoutError)
 
+    asyncio.run(run())
+
+
+def test_answer_is_an_error_when_it_does_not_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        async with serving(b"HTTP/1.1 200 OK\r\n") as (url, _):
+            with pytest.raises(TimeoutError):
+                await _posted(HttpConnections(None, 3), url)
+
+    monkeypatch.setattr("timestone_cluster.etcd.http._HEAD_S", 0.1)
     asyncio.run(run())
 
 
