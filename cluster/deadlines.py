@@ -139,9 +139,8 @@ class Deadlines:
         return len(self._replica.actions) > before
 
     def _is_current(self, role: Leader, member: str, now_s: float) -> bool:
-        if (
-            role.logs and now_s - self._heard_s.get(member, -LATE_S) >= LATE_S
-        ):  # without a log there are no frames
+        # Without a log there are no frames.
+        if role.logs and now_s - self._heard_s.get(member, -LATE_S) >= LATE_S:
             return False
         ends = self._ends[0][1].items()
         return all(role.held_by(member, name) >= end for name, end in ends if name in role.logs)

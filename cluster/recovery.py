@@ -194,7 +194,7 @@ def _given_up(
 
 
 class LogContents(NamedTuple):
-    """What the cluster has of a log, as far as nodes answer."""
+    """Contents of a log of a cluster, as far as nodes answer."""
 
     created: int
     """Revision of etcd at which it was made."""

@@ -140,9 +140,8 @@ def _delete_log(target: Target, call: Call, values: Values) -> Mapping[str, Any]
     logs = [log for log in existing_logs(target.store, target.node) if log.name == name]
     target.node.delete_log(name)
     end_s = time.monotonic() + _MADE_S
-    while any(
-        log in logs for log in existing_logs(target.store, target.node)
-    ):  # the node learns it from etcd
+    # The node learns it from etcd.
+    while any(log in logs for log in existing_logs(target.store, target.node)):
         if time.monotonic() > end_s:
             raise CallRefused(Code.UNAVAILABLE, f"log {name}: it is deleted, and this node still has it")
         time.sleep(_LOOK_S)

@@ -151,7 +151,7 @@ class ClusterValue:
                 _text(fields["id"]), *numbers, topic_keys=topic_keys, ack=ack, others=_others(fields, cls)
             )
             if not (1 <= found.shards <= MOST_SHARDS and 1 <= found.min_isr <= found.replicas):
-                raise ValueError("numbers out of range")
+                raise ValueError(f"expected 1 to {MOST_SHARDS} shards, and 1 <= min_isr <= replicas")
             return found.changed({name: fields[name] for name in CLUSTER_SETTINGS if name in fields})
 
         return _decoded(value, made)

@@ -437,11 +437,11 @@ class Shard:
 
     def _lead(self, name: str, log: ReplicatedLog, generation: int) -> None:
         """Take appends of clients, behind all offsets that were given up."""
-        if log.extent[0] != self._replica.logs[name].end:
-            raise ValueError(f"{name} ends at {log.extent[0]}")
+        if log.extent[0] != (end := self._replica.logs[name].end):
+            raise ValueError(f"invalid end of {name}: expected {end}, got {log.extent[0]}")
         unclean = self._replica.record.unclean if self._replica.record is not None else ()
         log.lead(generation, max((one.resumes for one in unclean if one.is_of(name)), default=0))
-        if log.extent[0] != self._replica.logs[name].end:
+        if log.extent[0] != end:
             self._flush(name)
 
     def _step_down(self, generation: int) -> None:

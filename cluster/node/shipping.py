@@ -59,7 +59,7 @@ class Surroundings(Protocol):
 
 
 class Said:
-    """What was last said to each node of each log on its connection, and when."""
+    """Last `Held` or `Committed` to each node of each log on its connection, and when it was sent."""
 
     def __init__(self) -> None:
         self._said: dict[tuple[str, str], tuple[Held | Committed, float]] = {}
@@ -181,4 +181,4 @@ def append(log: ReplicatedLog, records: Records) -> None:
         begins_segment=records.begins_segment,
     )
     if log.extent[0] != records.end:
-        raise ValueError(f"invalid records: expected them to end at {records.end}")
+        raise ValueError(f"invalid records: expected an end at {records.end}, got {log.extent[0]}")

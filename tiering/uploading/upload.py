@@ -29,7 +29,7 @@ class SegmentChanged(TieringError):
 
 
 class SegmentSource(Protocol):
-    """What is uploaded as one segment."""
+    """Bytes and facts of what is uploaded as one segment."""
 
     @property
     def trailer(self) -> Trailer: ...

@@ -51,10 +51,8 @@ def test_writes_continue_and_nothing_is_lost_when_the_network_is_cut_in_all_ways
         cluster.ask(lambda etcd: configure_cluster(etcd, KEYS, {"leader_pause_ms": 3_600_000}))
         clients, nemesis = Clients(cluster, chance), Nemesis(cluster, chance)
         with working(cluster, clients, seed):
-            kinds = [
-                "leader-followers-only",
-                "leader-etcd-only",
-            ]  # from the end: also where there are few rounds
+            # Taken from the end: these also where there are few rounds.
+            kinds = ["leader-followers-only", "leader-etcd-only"]
             for number in range(1, ROUNDS + 1):
                 kinds = kinds or chance.sample(PARTITIONS, len(PARTITIONS))
                 _round(number, kinds.pop(), cluster, nemesis, clients)
