@@ -1,12 +1,13 @@
 """A cluster of three nodes and clients that append to it, checked by what the files of the nodes hold."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from tests.cli import processes
 from tests.cluster.etcd_server import EtcdServer, etcd_server
 from tests.cluster.node_processes import NAME, HeldRecord, NodeProcess, held, running
 from timestone.errors import NotLeader
@@ -26,8 +27,9 @@ PAUSE_S = 0.005
 class LogCluster:
     """A cluster, clients that append to it, and what was acknowledged."""
 
-    def __init__(self, etcd: EtcdServer, client: EtcdClient, nodes: list[NodeProcess]) -> None:
-        self.server, self.etcd, self.nodes = etcd, client, nodes
+    def __init__(self, server: EtcdServer, etcd: EtcdClient, nodes: list[NodeProcess]) -> None:
+        self.server, self.etcd, self.nodes = server, etcd, nodes
+        self.client = ClusterClient(etcd, KEYS)
         self.acknowledged: dict[bytes, int] = {}
         self.unknown: set[bytes] = set()
         self.refused = 0
@@ -48,9 +50,24 @@ class LogCluster:
                     pass
                 await asyncio.sleep(0.05)
 
+    async def until_in_sync(self, count: int = 3) -> ShardStatus:
+        """Wait until the shard is led with so many nodes in sync."""
+        return await self.until(lambda shard: shard.is_led and len(shard.in_sync) == count)
+
+    async def until_another_leads(self, node: NodeProcess) -> ShardStatus:
+        """Wait until the shard is led, and not by this node."""
+        return await self.until(lambda shard: shard.is_led and shard.leader != node.node_id())
+
     async def leader(self) -> NodeProcess:
         found = await self.until(lambda shard: shard.is_led)
         return next(node for node in self.nodes if node.node_id() == found.leader)
+
+    def others(self, node: NodeProcess) -> list[NodeProcess]:
+        """Return the other nodes."""
+        return [one for one in self.nodes if one is not node]
+
+    async def follower(self) -> NodeProcess:
+        return self.others(await self.leader())[0]
 
     async def until_registered(self, *nodes: str) -> None:
         """Wait until nodes are registered. nodes: names, or ids, where a name may still be that of an earlier node."""
@@ -62,12 +79,41 @@ class LogCluster:
             }:
                 await asyncio.sleep(0.05)
 
+    async def command(self, name: str, *words: str, expect: int = 0) -> str:
+        """Run `timestone cluster`, and return what it prints."""
+        url = f"etcd://127.0.0.1:{self.server.port}/{KEYS.name}"
+        done = await asyncio.to_thread(processes.timestone, "cluster", name, url, *words)
+        assert done.returncode == expect, done
+        return done.stdout + done.stderr
+
     def counts(self, faults: dict[str, int]) -> str:
         """Return what has happened so far, as a line."""
         return (
             f"{sum(faults.values())} faults {faults}, {len(self.acknowledged)} acknowledged, "
             f"{len(self.unknown)} unknown, longest pause {self.longest_s:.1f} s"
         )
+
+    async def append(self, *payloads: bytes) -> int:
+        """Append records until they are acknowledged, note that, and return the offset of the first."""
+        offset = await self.client.append_again(LOG, payloads, timeout_s=NEVER_S)
+        self.acknowledged |= {one: offset + place for place, one in enumerate(payloads)}
+        return offset
+
+    @asynccontextmanager
+    async def writing(self, count: int = 2) -> AsyncIterator[None]:
+        """Have clients append until the block ends."""
+        ended = asyncio.Event()
+        writers = [asyncio.create_task(self.write(f"w{number}", ended)) for number in range(count)]
+        yield
+        ended.set()
+        await asyncio.gather(*writers)
+
+    async def until_more(self, count: int = 20) -> None:
+        """Wait until so many further records are acknowledged."""
+        wanted = len(self.acknowledged) + count
+        async with asyncio.timeout(NEVER_S):
+            while len(self.acknowledged) < wanted:
+                await asyncio.sleep(0.02)
 
     async def write(self, name: str, ended: asyncio.Event) -> None:
         """Append records one after another, each once, and note what is known of it."""
@@ -90,19 +136,25 @@ class LogCluster:
             await asyncio.sleep(PAUSE_S)
         await client.close()
 
+    async def until_held(self, count: int, nodes: Sequence[NodeProcess]) -> None:
+        """Wait until the files of nodes have so many records."""
+        async with asyncio.timeout(NEVER_S):
+            while any(len(held(node.folder / f"{LOG}-0")) < count for node in nodes):
+                await asyncio.sleep(0.1)
+
+    async def stopped_with(self, count: int) -> list[list[HeldRecord]]:
+        """Wait until the files of all nodes have so many records, stop the nodes, and return what each has."""
+        await self.until_held(count, self.nodes)
+        for node in self.nodes:
+            node.stop()
+        return [held(node.folder / f"{LOG}-0") for node in self.nodes]
+
     async def check(self) -> list[HeldRecord]:
         """Stop all nodes, and require that each acknowledged record is once in the files of all, where it was
         acknowledged, and that all have the same ones."""
-        await self.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
-        client = ClusterClient(self.etcd, KEYS)
-        last = await client.append_again(LOG, [b"the last one"])
-        await client.close()
-        async with asyncio.timeout(NEVER_S):
-            while any(len(held(node.folder / f"{LOG}-0")) <= last for node in self.nodes):
-                await asyncio.sleep(0.1)
-        for node in self.nodes:
-            node.stop()
-        one, *others = [held(node.folder / f"{LOG}-0") for node in self.nodes]
+        await self.until_in_sync()
+        last = await self.client.append_again(LOG, [b"the last one"])
+        one, *others = await self.stopped_with(last + 1)
         for other in others:
             assert [found for found in one if found.payload != b"the last one"] == [
                 found for found in other if found.payload != b"the last one"
@@ -144,4 +196,8 @@ async def log_cluster(
             await make_log(etcd, KEYS, LOG, settings)
             nodes = [made(server, folder / place(name), name) for name in "abc"]
             with running(nodes):
-                yield LogCluster(server, etcd, nodes)
+                cluster = LogCluster(server, etcd, nodes)
+                try:
+                    yield cluster
+                finally:
+                    await cluster.client.close()

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from tests.cluster.etcd_server import EtcdServer
 from tests.support.warm_command import WarmProcess, started
+from timestone_cli.control.caller import Caller
 
 NAME = "plant"
 
@@ -72,6 +73,11 @@ class NodeProcess:
         """Send a signal, if it runs."""
         if self.process is not None:
             self.process.send_signal(number)
+
+    def scrub(self) -> None:
+        """Have it verify its files."""
+        with Caller(self.folder) as caller:
+            caller.call("scrub")
 
     def output(self) -> str:
         """Return what it has printed."""

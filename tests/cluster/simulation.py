@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
-from tests.cluster.engine_replica_log import EngineReplicaLog
+from tests.cluster.engine_replica_log import SHIP_BYTES, EngineReplicaLog
 from tests.support.power_loss import Disk, Loss
 from tests.support.recording_files import RecordingFiles
 from tests.support.step_clock import START_US, StepClock
@@ -42,7 +42,8 @@ from timestone_cluster.etcd.keys import WRITTEN_LEVEL, ClusterValue, replica_id,
 from timestone_cluster.frames import Frame, Records
 from timestone_cluster.leader import Leader
 from timestone_cluster.node.held_shards import make_replica_folder
-from timestone_cluster.node.wire import LogState
+from timestone_cluster.node.shipping import append
+from timestone_cluster.node.wire import LogState, StoredData
 from timestone_cluster.recovery import Report, _best, _given_up
 from timestone_cluster.replica import Replica
 from timestone_cluster.shard_record import ShardRecord, Unclean, member_of, node_of
@@ -224,7 +225,7 @@ class Simulation:
             if self.has_compaction:
                 self.at(1, self._compact)
             elif self.has_retention:
-                self.at(1, self._delete)
+                self.at(1, self._retain)
             if self.has_deletions:
                 self.at(2, self._delete_logs)
             if self.is_written_level:
@@ -302,7 +303,7 @@ class Simulation:
         """Return the name that the log of a shard at a node has between replicas."""
         return replica_name(self.shards[number].name, 0, node.made.get(number, 0))
 
-    def _delete(self) -> None:
+    def _retain(self) -> None:
         """Have a leader delete up to all that was shown, now and then: followers that are away miss some of it."""
         number = self.rng.choice(sorted(self.shards))
         for node in self.nodes.values():
@@ -311,7 +312,7 @@ class Simulation:
             if replica is not None and log and replica.is_serving and node.paused_until <= self.now_s:
                 shown = self.shards[number].logs[node.made.get(number, 0)]
                 self._expire(node, number, self.rng.randint(log.start, max(log.start, len(shown))))
-        self.at(self.rng.uniform(0.1, 2), self._delete)
+        self.at(self.rng.uniform(0.1, 2), self._retain)
 
     def _expire(self, node: SimulatedNode, number: int, start: int) -> None:
         log, before = node.logs[number], node.logs[number].start
@@ -325,9 +326,9 @@ class Simulation:
         if node.logs and node.paused_until <= self.now_s:
             number = self.rng.choice(sorted(node.logs))
             log, replica, name = node.logs[number], node.replicas[number], self.name_of(node, number)
-            count = log.count
+            count = len(log.engine)
             replica.compacted(name, log.compact(replica.logs[name].stable))
-            self.counts["compacted"] += count - log.count
+            self.counts["compacted"] += count - len(log.engine)
             self._perform(node, number)
         self.at(self.rng.uniform(0.1, 1), self._compact)
 
@@ -358,10 +359,10 @@ class Simulation:
         if number in node.observed:  # it has its records still, and has promised nothing since
             self._put(number, cleared)
         elif number not in node.replicas:
-            self._delete_log(number, node)
+            self._delete_replica(number, node)
             self._put(number, cleared)
 
-    def _delete_log(self, number: int, node: SimulatedNode) -> None:
+    def _delete_replica(self, number: int, node: SimulatedNode) -> None:
         node.deleted[number] = node.deleted.get(number, 0) + 1
         self.counts["deleted"] += 1
 
@@ -449,7 +450,7 @@ class Simulation:
             self.counts["observed"] += 1
             if self.has_compaction:
                 self._let_go(node, number)
-                self._delete_log(number, node)
+                self._delete_replica(number, node)
         elif not has_place and self.has_observers and node.run:
             node.observed.add(number)
         if number in node.replicas and not has_place and not self.has_observers:
@@ -487,7 +488,7 @@ class Simulation:
         """Replicate a deleted log no more, and have its files deleted a moment later: any fault may come in between."""
         replica = node.replicas[number]
         replica.log_removed(self.name_of(node, number))
-        node.logs.pop(number).follow()
+        node.logs.pop(number).engine.follow()
         node.flushing.discard(number)
         self._perform(node, number)
 
@@ -497,7 +498,7 @@ class Simulation:
             log = self._open_log(node, number)
             replica.log_added(self.name_of(node, number), log.state())
             if isinstance(replica.role, Leader) and replica.is_serving:
-                log.lead(replica.role.generation)
+                log.engine.lead(replica.role.generation)
             self._perform(node, number)
 
         self.at(self.rng.uniform(0, 0.3), make_next, node)
@@ -505,7 +506,7 @@ class Simulation:
     def _let_go(self, node: SimulatedNode, number: int) -> None:
         if number in node.replicas:
             if number in node.logs:
-                node.logs.pop(number).follow()
+                node.logs.pop(number).engine.follow()
             for part in (node.replicas, node.deadlines):
                 del part[number]
             node.flushing.discard(number)
@@ -515,7 +516,9 @@ class Simulation:
             return
         node.life += 1
         files, root = node.files, node.root
-        node.flushed = {number: (node.made.get(number, 0), log.flushed) for number, log in node.logs.items()}
+        node.flushed = {
+            number: (node.made.get(number, 0), log.engine.synced_offset) for number, log in node.logs.items()
+        }
         operations = list(files.operations)
         if is_power_cut:
             disk = Disk(files)
@@ -566,7 +569,7 @@ class Simulation:
                         [f"topic/{self.rng.randrange(30)}" for _ in range(count)],
                         [self._payload(node) for _ in range(count)],
                     )
-                    replica.appended(self.name_of(node, number), log.end, log.names_count)
+                    replica.appended(self.name_of(node, number), log.end, log.engine.names_count)
                     self._flush(node, number)
                     self._perform(node, number)
         self.at(self.rng.uniform(0.05, 0.4), self._append)
@@ -588,7 +591,7 @@ class Simulation:
             if node.replicas.get(number) is not replica or node.logs.get(number) is not log:
                 return
             node.flushing.discard(number)
-            replica.durable(name, log.flush())
+            replica.durable(name, log.engine.sync())
             self._perform(node, number)
 
         later_s = self.rng.choice((0.1, 1.0)) if self.is_written_level else 0.0
@@ -650,27 +653,27 @@ class Simulation:
                     case Send(member, frame):
                         self._send(node, member, number, frame)
                     case Ship():
-                        for frame in _frames(replica, log, action):
+                        for frame in _frames(replica, log.engine, action):
                             self._send(node, action.member, number, frame)
                     case Append(frame):
-                        log.append_records(frame)
+                        append(log.engine, frame)
                         self._flush(node, number)
                     case Cut(_, offset, names, is_given_up):
                         self.counts["cuts"] += 1
                         self.counts["given up"] += is_given_up
-                        log.cut(offset, names, is_given_up=is_given_up)
+                        log.engine.cut(offset, names, is_given_up=is_given_up)
                     case Clear(_, start):
                         self.counts["cuts"] += 1
-                        log.reset(start)
+                        log.engine.reset(start)
                     case Serve(generation):
                         assert replica.record is not None
                         unclean = [one.resumes for one in replica.record.unclean if one.is_of(name)]
-                        log.lead(generation, max(unclean, default=0))
+                        log.engine.lead(generation, max(unclean, default=0))
                         if log.end > replica.logs[name].end:
-                            replica.appended(name, log.end, log.names_count)
+                            replica.appended(name, log.end, log.engine.names_count)
                             self._flush(node, number)
                     case StepDown():
-                        log.follow()
+                        log.engine.follow()
                     case Show(_, committed):
                         self._show(node, number, committed)
                     case Expire(_, start):
@@ -735,7 +738,7 @@ class Simulation:
         state, log = node.replicas[number].logs[self.name_of(node, number)], node.logs[number]
         last, name = state.last_generation, self.shards[number].name
         found = LogState(
-            number, name, state.start, state.end, 0, last, last, state.damaged, False, log.ceiling
+            number, name, state.start, state.end, 0, last, last, state.damaged, False, log.engine.ceiling
         )
         return Report(node.name, node.name, node.run, (found,), str(node.boot))
 
@@ -758,7 +761,7 @@ class Simulation:
         """Compare what readers of a node see now with what was ever seen, and with what the in-sync members hold."""
         shard, log, made = self.shards[number], node.logs[number], node.made.get(number, 0)
         shown = shard.logs[made]
-        log.show(committed)
+        log.engine.show(committed)
         start, before = log.start, min(committed, len(shown))
         if start > len(shown):
             raise Broken(
@@ -807,14 +810,16 @@ def _latest(records: dict[int, tuple[str, bytes]]) -> dict[int, tuple[str, bytes
     return {offset: records[offset] for offset in last.values() if records[offset][1]}
 
 
-def _frames(replica: Replica, log: EngineReplicaLog, ship: Ship) -> list[Records]:
+def _frames(replica: Replica, log: ReplicatedLog, ship: Ship) -> list[Records]:
     """Make frames of records, none with records of two segments."""
     frames, first, names = [], ship.first, ship.names
     while first < ship.end:
-        end, stored, used = log.stored(first, ship.end)
-        upto = max(names, used)
-        new = tuple(log.name(number) for number in range(names, upto))
+        found = log.read_stored(first, ship.end, max_bytes=SHIP_BYTES)
+        upto = max(names, found.names)
+        new = tuple(log.topic_name(number) or "" for number in range(names, upto))
         generation = replica.logs[ship.log].generation_at(first)
-        frames.append(Records(replica.generation, ship.log, first, end, generation, names, new, stored))
-        first, names = end, upto
+        head = replica.generation, ship.log, first, found.end, generation
+        stored = StoredData(found.entries, found.data)
+        frames.append(Records(*head, names, new, stored, found.begins_segment))
+        first, names = found.end, upto
     return frames

@@ -20,13 +20,23 @@ SEEDS = rounds(3, "TIMESTONE_CLUSTER_SEEDS")
 FAULTS = 12
 
 
-def test_no_promise_is_broken_and_every_shard_commits_again_when_faults_end(tmp_path: Path) -> None:
-    seed = run_seed("simulation")
+def run_seeds(
+    kind: type[Simulation], name: str, folder: Path, *, has_compaction: bool = False
+) -> list[dict[str, int]]:
+    """Run simulations of a kind, and return what happened in each."""
+    seed, found = run_seed(name), []
     for number in range(SEEDS):
+        simulation = kind(f"{seed} {number}", folder / str(number))
+        simulation.has_compaction = has_compaction
         with told_on_failure(TIMESTONE_SEED=seed, run=number):
-            counts = Simulation(f"{seed} {number}", tmp_path / str(number)).run(FAULTS)
-        print(f"seed {seed}, run {number}: {counts}")
-        shutil.rmtree(tmp_path / str(number))
+            found.append(simulation.run(FAULTS))
+        print(f"seed {seed}, run {number}: {found[-1]}")
+        shutil.rmtree(folder / str(number))
+    return found
+
+
+def test_no_promise_is_broken_and_every_shard_commits_again_when_faults_end(tmp_path: Path) -> None:
+    run_seeds(Simulation, "simulation", tmp_path)
 
 
 def test_run_is_repeated_when_the_seed_is_the_same(tmp_path: Path) -> None:
@@ -35,14 +45,7 @@ def test_run_is_repeated_when_the_seed_is_the_same(tmp_path: Path) -> None:
 
 
 def test_no_deleted_key_is_back_when_replicas_compact_their_files(tmp_path: Path) -> None:
-    seed = run_seed("compaction")
-    for number in range(SEEDS):
-        simulation = Simulation(f"{seed} {number}", tmp_path / str(number))
-        simulation.has_compaction = True
-        with told_on_failure(TIMESTONE_SEED=seed, run=number):
-            counts = simulation.run(FAULTS)
-        print(f"seed {seed}, run {number}: {counts}")
-        shutil.rmtree(tmp_path / str(number))
+    run_seeds(Simulation, "compaction", tmp_path, has_compaction=True)
 
 
 class Observing(Simulation):
@@ -64,28 +67,14 @@ def test_only_what_no_disk_has_is_given_up_and_no_offset_is_given_twice_at_level
     has_compaction: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(segment_writer, "REPLICA_RESERVE_OFFSETS", 40)
-    seed = run_seed("written")
-    for number in range(SEEDS):
-        simulation = Written(f"{seed} {number}", tmp_path / str(number))
-        simulation.has_compaction = has_compaction
-        with told_on_failure(TIMESTONE_SEED=seed, run=number):
-            counts = simulation.run(FAULTS)
-        print(f"seed {seed}, run {number}: {counts}")
-        shutil.rmtree(tmp_path / str(number))
+    run_seeds(Written, "written", tmp_path, has_compaction=has_compaction)
 
 
 @pytest.mark.parametrize("has_compaction", [False, True])
 def test_no_promise_is_broken_when_nodes_without_a_place_observe(
     has_compaction: bool, tmp_path: Path
 ) -> None:
-    seed = run_seed("observers")
-    for number in range(SEEDS):
-        simulation = Observing(f"{seed} {number}", tmp_path / str(number))
-        simulation.has_compaction = has_compaction
-        with told_on_failure(TIMESTONE_SEED=seed, run=number):
-            counts = simulation.run(FAULTS)
-        print(f"seed {seed}, run {number}: {counts}")
-        shutil.rmtree(tmp_path / str(number))
+    run_seeds(Observing, "observers", tmp_path, has_compaction=has_compaction)
 
 
 class Deleting(Simulation):
@@ -112,15 +101,8 @@ def test_no_record_of_a_deleted_log_is_in_the_next_one_and_no_promise_is_broken(
     kind: type[Simulation], has_compaction: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(segment_writer, "REPLICA_RESERVE_OFFSETS", 40)
-    seed = run_seed("deletions")
-    for number in range(SEEDS):
-        simulation = kind(f"{seed} {number}", tmp_path / str(number))
-        simulation.has_compaction = has_compaction
-        with told_on_failure(TIMESTONE_SEED=seed, run=number):
-            counts = simulation.run(FAULTS)
+    for counts in run_seeds(kind, "deletions", tmp_path, has_compaction=has_compaction):
         assert counts["logs deleted"]
-        print(f"seed {seed}, run {number}: {counts}")
-        shutil.rmtree(tmp_path / str(number))
 
 
 class SameName(Deleting):

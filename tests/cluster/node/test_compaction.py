@@ -8,7 +8,6 @@ import pytest
 import timestone
 from tests.cluster.log_cluster import KEYS, LOG, NEVER_S, log_cluster
 from tests.cluster.node_processes import NodeProcess
-from timestone_cluster.node.client import ClusterClient
 from timestone_cluster.operations import configure_log
 
 pytestmark = [pytest.mark.slow, pytest.mark.cluster]
@@ -30,13 +29,12 @@ def latest(node: NodeProcess) -> dict[str, bytes]:
 def test_deleted_keys_stay_deleted_on_all_replicas_when_one_was_away_over_tombstones(tmp_path: Path) -> None:
     async def run() -> None:
         async with log_cluster(tmp_path) as harness:
-            await harness.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
+            await harness.until_in_sync()
             await configure_log(harness.etcd, KEYS, LOG, SETTINGS)
-            client = ClusterClient(harness.etcd, KEYS)
 
             async def put(*records: tuple[str, bytes]) -> None:
                 topics, payloads = zip(*records, strict=True)
-                await client.append_again(LOG, list(payloads), topics=list(topics))
+                await harness.client.append_again(LOG, list(payloads), topics=list(topics))
 
             async def turn_over(count: int) -> None:
                 """Write other keys, so that segments are sealed and passes of compaction begin."""
@@ -54,9 +52,9 @@ def test_deleted_keys_stay_deleted_on_all_replicas_when_one_was_away_over_tombst
 
             keys = [f"key/{number}" for number in range(10)]
             await put(*[(key, b"here") for key in keys])
-            await harness.until(lambda shard: len(shard.in_sync) == 3)
+            await harness.until_in_sync()
             leader = await harness.leader()
-            away, other = [node for node in harness.nodes if node is not leader]
+            away, other = harness.others(leader)
             away.kill()
             await put(*[(key, b"") for key in keys[:5]])
             for node in (leader, other):
@@ -70,19 +68,18 @@ def test_deleted_keys_stay_deleted_on_all_replicas_when_one_was_away_over_tombst
                 assert tombstones == keys[:5], f"{away.name} has not got them"
             assert ("key/0", b"here") in visible(away)
             away.start()
-            await harness.until(lambda shard: len(shard.in_sync) == 3)
+            await harness.until_in_sync()
             for node in harness.nodes:
                 await until_true(
                     f"{node.name} removes tombstones",
                     lambda node=node: not [topic for topic, payload in visible(node) if not payload],
                 )
             leader.kill()  # what a next leader ships is what compaction has left there
-            await harness.until(lambda shard: shard.is_led and shard.leader != leader.node_id())
+            await harness.until_another_leads(leader)
             await put(("key/9", b""), ("new", b"last"))
             leader.start()
-            await harness.until(lambda shard: len(shard.in_sync) == 3)
+            await harness.until_in_sync()
             await put(("new", b"very last"))
-            await client.close()
             for node in harness.nodes:
                 node.stop()
             one, *more = map(latest, harness.nodes)

@@ -13,11 +13,10 @@ import pytest
 import timestone
 from tests.cluster.etcd_server import EtcdServer
 from tests.cluster.held_proxy import HeldProxy, held_proxy
-from tests.cluster.log_cluster import KEYS, LOG, LogCluster, log_cluster
+from tests.cluster.log_cluster import LOG, LogCluster, log_cluster
 from tests.cluster.node_processes import NodeProcess
 from tests.support.ports import reserved_port
 from tests.support.seeds import rounds, run_seed, told_on_failure
-from timestone_cluster.node.client import ClusterClient
 
 pytestmark = [pytest.mark.slow, pytest.mark.cluster]
 
@@ -43,7 +42,7 @@ async def behind_proxies(folder: Path) -> AsyncIterator[tuple[LogCluster, dict[s
             return NodeProcess(etcd, folder, name, *options[name])
 
         cluster = await stack.enter_async_context(log_cluster(folder, made=made))
-        await cluster.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
+        await cluster.until_in_sync()
         yield cluster, proxies
 
 
@@ -53,21 +52,17 @@ def test_links_are_back_in_time_when_they_are_cut_twenty_times(tmp_path: Path) -
 
     async def run(chance: random.Random) -> None:
         async with behind_proxies(tmp_path) as (cluster, proxies):
-            ended = asyncio.Event()
-            writers = [asyncio.create_task(cluster.write(f"w{number}", ended)) for number in range(2)]
-            longest_s = 0.0
-            for _ in range(CUTS):
-                followers = [node for node in cluster.nodes if node is not await cluster.leader()]
-                proxy = proxies[chance.choice(followers).name]
-                proxy.cut()
-                await asyncio.sleep(chance.uniform(0, 0.6))
-                proxy.release()
-                began_s = time.monotonic()
-                await acknowledged_by_all(cluster)
-                longest_s = max(longest_s, time.monotonic() - began_s)
+            async with cluster.writing():
+                longest_s = 0.0
+                for _ in range(CUTS):
+                    proxy = proxies[chance.choice(cluster.others(await cluster.leader())).name]
+                    proxy.cut()
+                    await asyncio.sleep(chance.uniform(0, 0.6))
+                    proxy.release()
+                    began_s = time.monotonic()
+                    await acknowledged_by_all(cluster)
+                    longest_s = max(longest_s, time.monotonic() - began_s)
             assert longest_s < BACK_S
-            ended.set()
-            await asyncio.gather(*writers)
             print(f"{CUTS} cuts, back within {longest_s:.1f} s; {cluster.counts({})}")
             await cluster.check()
 
@@ -88,25 +83,23 @@ def test_absent_node_costs_no_memory_and_has_all_topics_later_when_thousands_are
     async def run() -> None:
         async with behind_proxies(tmp_path) as (cluster, proxies):
             leader = await cluster.leader()
-            away = next(node for node in cluster.nodes if node is not leader)
-            client = ClusterClient(cluster.etcd, KEYS)
-            await append(cluster, client, "warm", TOPICS)  # the first ones take memory on all nodes
+            away = cluster.others(leader)[0]
+            await append(cluster, "warm", TOPICS)  # the first ones take memory on all nodes
             before_mib = leader.memory_mib()
             proxies[away.name].hold()  # its connections stay, and nothing comes through
-            await append(cluster, client, "new", TOPICS)
-            shard = await cluster.until(lambda shard: shard.is_led and len(shard.in_sync) == 2)
+            await append(cluster, "new", TOPICS)
+            shard = await cluster.until_in_sync(2)
             assert away.node_id() not in shard.in_sync
             for number in range(5):
-                await append(cluster, client, f"more{number}", 2000)
+                await append(cluster, f"more{number}", 2000)
             grown_mib = leader.memory_mib() - before_mib
             print(f"the leader has {grown_mib} MiB more after 20,000 topics without {away.name}")
             assert grown_mib < GROWS_MIB
             proxies[away.name].cut()
             proxies[away.name].release()
             began_s = time.monotonic()
-            await cluster.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
+            await cluster.until_in_sync()
             print(f"in sync again after {time.monotonic() - began_s:.1f} s")
-            await client.close()
             found = await cluster.check()
             for node in cluster.nodes:
                 with timestone.view(node.folder) as view:
@@ -122,9 +115,9 @@ def test_absent_node_costs_no_memory_and_has_all_topics_later_when_thousands_are
     asyncio.run(run())
 
 
-async def append(cluster: LogCluster, client: ClusterClient, name: str, count: int) -> None:
+async def append(cluster: LogCluster, name: str, count: int) -> None:
     """Append records of as many topics, a thousand at once."""
     for first in range(0, count, 1000):
         payloads = [b"%s %d" % (name.encode(), number) for number in range(first, first + 1000)]
-        offset = await client.append(LOG, payloads, topics=[f"t/{one.decode()}" for one in payloads])
+        offset = await cluster.client.append(LOG, payloads, topics=[f"t/{one.decode()}" for one in payloads])
         cluster.acknowledged |= {one: offset + place for place, one in enumerate(payloads)}

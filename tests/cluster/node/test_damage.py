@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.log_cluster import KEYS, LOG, NEVER_S, LogCluster, log_cluster
-from tests.cluster.node.test_repair import scrub
 from tests.cluster.node_processes import NodeProcess
 from tests.cluster.small_disk import remove_all
 from tests.support.seeds import rounds, run_seed, told_on_failure
@@ -45,34 +44,22 @@ def test_nothing_is_lost_when_files_of_a_node_are_changed_by(
 
     async def run(chance: random.Random) -> None:
         async with log_cluster(tmp_path, settings={"segment_entries": 50}) as cluster:
-            await cluster.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
-            ended = asyncio.Event()
-            writers = [asyncio.create_task(cluster.write(f"w{number}", ended)) for number in range(2)]
-            for _ in range(ROUNDS):
-                await sealed(cluster)
-                await damage(cluster, pattern, change, chance)
-            ended.set()
-            await asyncio.gather(*writers)
+            await cluster.until_in_sync()
+            async with cluster.writing():
+                for _ in range(ROUNDS):
+                    await cluster.until_more(200)  # in further segments
+                    await damage(cluster, pattern, change, chance)
             await cluster.check()
 
     with told_on_failure(TIMESTONE_SEED=seed):
         asyncio.run(run(random.Random(seed)))
 
 
-async def sealed(cluster: LogCluster) -> None:
-    """Wait until there are further segments."""
-    wanted = len(cluster.acknowledged) + 200
-    async with asyncio.timeout(NEVER_S):
-        while len(cluster.acknowledged) < wanted:
-            await asyncio.sleep(0.05)
-
-
 async def damage(
     cluster: LogCluster, pattern: str, change: Callable[[bytes, random.Random], bytes], chance: random.Random
 ) -> None:
     """Damage files of a node while it is down, and wait until three replicas are in sync again."""
-    leader = await cluster.leader()
-    node = chance.choice([one for one in cluster.nodes if one is not leader])
+    node = chance.choice(cluster.others(await cluster.leader()))
     old_id, said = node.node_id(), len(node.output())
     node.kill()
     paths = [path for path in sorted(node.folder.glob(pattern)) if path.stat().st_size]
@@ -94,7 +81,7 @@ async def damage(
         await cluster.until_registered(new_id)
         await remove_node(cluster.etcd, KEYS, old_id, timeout_s=NEVER_S, progress=lambda line: None)
     else:
-        await asyncio.to_thread(scrub, node)
+        await asyncio.to_thread(node.scrub)
         await asyncio.sleep(6)  # the node asks every five seconds what the scrubber has found
     await cluster.until(lambda shard: shard.is_led and new_id in shard.in_sync and len(shard.in_sync) == 3)
     assert (await cluster.leader()) is not node, "others were in sync all the time"

@@ -13,7 +13,6 @@ import pytest
 from tests.cluster.etcd_server import EtcdServer
 from tests.cluster.log_cluster import LOG, LogCluster, log_cluster
 from tests.cluster.node_processes import NodeProcess, boot, made_with, wait_until_exits
-from tests.cluster.test_recovery import command
 from tests.support.seeds import rounds, run_seed, told_on_failure
 
 try:
@@ -68,33 +67,17 @@ async def appending(
     try:
         disks.mount(*"abc")
         async with log_cluster(folder, lambda name: Path(name) / "store", ack=ack, made=made) as cluster:
-            await cluster.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
-            ended = asyncio.Event()
-            writers = [asyncio.create_task(cluster.write(f"w{number}", ended)) for number in range(2)]
-            await more(cluster)
-            yield cluster, disks
-            await more(cluster)
-            ended.set()
-            await asyncio.gather(*writers)
+            await cluster.until_in_sync()
+            async with cluster.writing():
+                await cluster.until_more()
+                yield cluster, disks
+                await cluster.until_more()
             await cluster.check()
     finally:
         disks.unmount(*"abc")
 
 
-async def more(cluster: LogCluster, count: int = 20) -> None:
-    """Wait until so many further records are acknowledged."""
-    wanted = len(cluster.acknowledged) + count
-    async with asyncio.timeout(60):
-        while len(cluster.acknowledged) < wanted:
-            await asyncio.sleep(0.05)
-
-
-async def follower(cluster: LogCluster) -> NodeProcess:
-    leader = await cluster.leader()
-    return next(node for node in cluster.nodes if node is not leader)
-
-
-@pytest.mark.parametrize("choose", [follower, LogCluster.leader], ids=["follower", "leader"])
+@pytest.mark.parametrize("choose", [LogCluster.follower, LogCluster.leader], ids=["follower", "leader"])
 @pytest.mark.parametrize("fault", [Fault.FULL, Fault.FLUSHES])
 def test_appends_continue_when_a_disk_breaks_and_all_are_in_sync_when_it_works_again(
     tmp_path: Path, choose: Callable[[LogCluster], Awaitable[NodeProcess]], fault: Fault
@@ -105,13 +88,13 @@ def test_appends_continue_when_a_disk_breaks_and_all_are_in_sync_when_it_works_a
             forgetful_disk.set_fault(disks.place(node.name), fault)
             shard = await cluster.until(lambda shard: node.node_id() not in shard.in_sync and shard.is_led)
             assert shard.leader != node.node_id()
-            await more(cluster)
+            await cluster.until_more()
             forgetful_disk.set_fault(disks.place(node.name), Fault.NONE)
             if "the node stops" in node.output():
                 assert fault is Fault.FLUSHES
                 wait_until_exits(node)
                 node.start()  # as a service manager does
-            await cluster.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
+            await cluster.until_in_sync()
 
     asyncio.run(run())
 
@@ -135,8 +118,8 @@ def test_nothing_acknowledged_is_lost_when_the_power_of_all_nodes_fails(tmp_path
                 disks.mount(*names)
                 for node in cluster.nodes:
                     node.start()
-                await cluster.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
-                await more(cluster)
+                await cluster.until_in_sync()
+                await cluster.until_more()
 
     with told_on_failure(TIMESTONE_SEED=seed):
         asyncio.run(run())
@@ -168,20 +151,19 @@ def test_only_what_no_disk_has_is_given_up_when_power_fails_at_level_written(tmp
 
             for _ in range(ROUNDS):
                 await lose_power(chance.choice("abc"))
-                await cluster.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
-                await more(cluster)
+                await cluster.until_in_sync()
+                await cluster.until_more()
             before = dict(cluster.acknowledged)
             await lose_power("abc")
             await cluster.until_registered(*"abc")
             await cluster.until(lambda shard: not shard.is_led)
-            before |= (
-                cluster.acknowledged
-            )  # not earlier: answers of the old leader may have been on their way
-            assert "new ones begin at" in await command(cluster, "recover", "--shard", "0", "--yes")
-            shard = await cluster.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
+            # Not earlier: answers of the old leader may have been on their way.
+            before |= cluster.acknowledged
+            assert "new ones begin at" in await cluster.command("recover", "--shard", "0", "--yes")
+            shard = await cluster.until_in_sync()
             lost = shard.unclean[-1]
             assert lost.log == LOG
-            await more(cluster)
+            await cluster.until_more()
             given_up = {payload for payload, offset in before.items() if offset >= lost.offset}
             print(f"{len(before)} acknowledged, {len(given_up)} given up: {lost}")
             assert all(before[payload] < lost.resumes for payload in given_up)

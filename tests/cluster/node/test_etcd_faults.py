@@ -26,11 +26,6 @@ OLD_S = 8.0
 pytestmark = [pytest.mark.slow, pytest.mark.cluster, pytest.mark.timeout(SECONDS + 180)]
 
 
-async def follower(cluster: LogCluster) -> NodeProcess:
-    leader = await cluster.leader()
-    return next(node for node in cluster.nodes if node is not leader)
-
-
 async def acknowledged(cluster: LogCluster, seconds: float) -> int:
     """Return how many appends are acknowledged in the next seconds."""
     before = len(cluster.acknowledged)
@@ -38,37 +33,33 @@ async def acknowledged(cluster: LogCluster, seconds: float) -> int:
     return len(cluster.acknowledged) - before
 
 
-@pytest.mark.parametrize("choose", [follower, LogCluster.leader], ids=["follower", "leader"])
+@pytest.mark.parametrize("choose", [LogCluster.follower, LogCluster.leader], ids=["follower", "leader"])
 def test_no_append_fails_while_etcd_is_away_and_appends_resume_after_it_when_a_node_has_died(
     tmp_path: Path, choose: Callable[[LogCluster], Awaitable[NodeProcess]]
 ) -> None:
     async def run() -> None:
         async with log_cluster(tmp_path) as cluster:
-            await cluster.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
-            dies, ended = await choose(cluster), asyncio.Event()
-            writers = [asyncio.create_task(cluster.write(f"w{number}", ended)) for number in range(2)]
-            while not await acknowledged(cluster, 0.2):
-                pass
-            cluster.server.stop()
-            ends_s = time.monotonic() + SECONDS
-            while time.monotonic() < ends_s:
-                assert await acknowledged(cluster, 2) > 0
-            assert (cluster.unknown, cluster.refused) == (set(), 0)
-            dies.kill()
-            await asyncio.sleep(0.5)  # for answers that are on their way
-            assert await acknowledged(cluster, 5) == 0, "nothing is acknowledged that a dead member lacks"
-            await asyncio.to_thread(cluster.server.start)
-            began_s, known = time.monotonic(), len(cluster.acknowledged)
-            async with asyncio.timeout(RESUMES_S):
-                while len(cluster.acknowledged) == known:
-                    await asyncio.sleep(0.05)
-            print(f"acknowledged {time.monotonic() - began_s:.1f} s after etcd was back")
-            shard = await cluster.until(lambda shard: shard.is_led and len(shard.in_sync) == 2)
-            assert dies.node_id() not in shard.in_sync
-            dies.start()
-            await cluster.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
-            ended.set()
-            await asyncio.gather(*writers)
+            await cluster.until_in_sync()
+            dies = await choose(cluster)
+            async with cluster.writing():
+                await cluster.until_more(1)
+                cluster.server.stop()
+                ends_s = time.monotonic() + SECONDS
+                while time.monotonic() < ends_s:
+                    assert await acknowledged(cluster, 2) > 0
+                assert (cluster.unknown, cluster.refused) == (set(), 0)
+                dies.kill()
+                await asyncio.sleep(0.5)  # for answers that are on their way
+                assert await acknowledged(cluster, 5) == 0, "nothing is acknowledged that a dead member lacks"
+                await asyncio.to_thread(cluster.server.start)
+                began_s = time.monotonic()
+                async with asyncio.timeout(RESUMES_S):
+                    await cluster.until_more(1)
+                print(f"acknowledged {time.monotonic() - began_s:.1f} s after etcd was back")
+                shard = await cluster.until_in_sync(2)
+                assert dies.node_id() not in shard.in_sync
+                dies.start()
+                await cluster.until_in_sync()
             await cluster.check()
 
     asyncio.run(run())
@@ -85,20 +76,17 @@ def test_nodes_take_changes_of_a_shard_in_time_when_their_watches_are_silent_com
                 return NodeProcess(address, folder, name)
 
             async with log_cluster(tmp_path, made=made) as cluster:
-                await cluster.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
-                ended = asyncio.Event()
-                writers = [asyncio.create_task(cluster.write(f"w{number}", ended)) for number in range(2)]
-                for kind in ("silent", "compacted", "compacted"):
-                    await move(cluster, watches, kind)
-                watches.hold()
-                leader = await cluster.leader()
-                leader.kill()
-                await cluster.until(lambda shard: shard.is_led and shard.leader != leader.node_id())
-                watches.release()
-                leader.start()
-                await cluster.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
-                ended.set()
-                await asyncio.gather(*writers)
+                await cluster.until_in_sync()
+                async with cluster.writing():
+                    for kind in ("silent", "compacted", "compacted"):
+                        await move(cluster, watches, kind)
+                    watches.hold()
+                    leader = await cluster.leader()
+                    leader.kill()
+                    await cluster.until_another_leads(leader)
+                    watches.release()
+                    leader.start()
+                    await cluster.until_in_sync()
                 await cluster.check()
 
     asyncio.run(run())
@@ -116,7 +104,7 @@ async def move(cluster: LogCluster, watches: HeldProxy, kind: str) -> None:
     leader = await cluster.leader()
     told: list[str] = []
     await drain_node(cluster.etcd, KEYS, leader.name, timeout_s=60, progress=told.append)
-    shard = await cluster.until(lambda shard: shard.is_led and shard.leader != leader.node_id())
+    shard = await cluster.until_another_leads(leader)
     known, began_s = re.compile(f"generation {shard.generation}, leader {shard.leader}"), time.monotonic()
     async with asyncio.timeout(OLD_S):
         while not all(known.search(node.output()) for node in cluster.nodes):
@@ -124,8 +112,7 @@ async def move(cluster: LogCluster, watches: HeldProxy, kind: str) -> None:
     print(f"{kind} watches: all nodes know the leader after {time.monotonic() - began_s:.1f} s")
     assert len(cluster.unknown) == unknown
     async with asyncio.timeout(OLD_S):
-        while not await acknowledged(cluster, 0.2):
-            pass
+        await cluster.until_more(1)
     if kind == "compacted":
         await asyncio.to_thread(cluster.server.compact)
         watches.answers = b""
@@ -134,4 +121,4 @@ async def move(cluster: LogCluster, watches: HeldProxy, kind: str) -> None:
         while b"compact_revision" not in watches.answers and kind == "compacted":
             await asyncio.sleep(0.05)
     await undrain_node(cluster.etcd, KEYS, leader.name)
-    await cluster.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
+    await cluster.until_in_sync()

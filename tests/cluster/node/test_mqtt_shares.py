@@ -25,7 +25,7 @@ from tests.cluster.mqtt_cluster import (
     roaming,
     until,
 )
-from tests.cluster.node.test_mqtt_shards import FAULTS, LASTING, SHARDS, break_leader, named
+from tests.cluster.mqtt_shards import FAULTS, LASTING, SHARDS, TOPICS, break_leader, named
 from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_lasting import LastingPublisher, LastingSubscriber
 from tests.support.seeds import run_seed, told_on_failure
@@ -34,9 +34,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.cluster]
 
 SECONDS = float(os.environ.get("TIMESTONE_CLUSTER_SECONDS", "20"))
 QUEUE, SHARE = "$queue/work/k/#", "$share/g/k/+"
-TOPICS = tuple(named(shard, f"k/{number}") for shard in range(SHARDS) for number in range(2))
-
-
 ONCE, SHARE_ONCE = "$queue/once/k/#", "$share/once/k/+"
 
 

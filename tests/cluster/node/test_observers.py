@@ -13,7 +13,7 @@ from statistics import quantiles
 import pytest
 
 from tests.cluster.mqtt_cluster import MqttCluster, finish, last_publishers, mqtt_cluster, roaming, until
-from tests.cluster.node.test_mqtt_shards import check_sessions
+from tests.cluster.mqtt_shards import check_sessions
 from tests.support.mqtt_lasting import LastingDevice, LastingPublisher, LastingSubscriber
 from tests.support.seeds import run_seed, told_on_failure
 from timestone_cluster.division import Division

@@ -13,7 +13,6 @@ import timestone
 from tests.cluster.etcd_server import etcd_server
 from tests.cluster.node_processes import NAME, NodeProcess, held_by_offset, running
 from tests.support.seeds import run_seed, told_on_failure
-from timestone_cli.control.caller import Caller
 from timestone_cluster.errors import ClusterError
 from timestone_cluster.etcd.client import EtcdClient
 from timestone_cluster.etcd.keys import ClusterKeys
@@ -74,12 +73,6 @@ def flip_each(paths: Iterable[Path], rng: random.Random) -> list[tuple[str, int]
     return flipped
 
 
-def scrub(node: NodeProcess) -> None:
-    """Have a node verify its files."""
-    with Caller(node.folder) as caller:
-        caller.call("scrub")
-
-
 async def leads(etcd: EtcdClient, nodes: list[NodeProcess], wanted: NodeProcess) -> None:
     """Have a node lead, by draining all others, and require that it does."""
     told: list[str] = []
@@ -113,7 +106,7 @@ def test_replica_with_a_flipped_bit_in_each_file_repairs_itself_and_may_lead(
                     while damaged.output().count("\nready\n") < 2:
                         await asyncio.sleep(0.05)
 
-            await asyncio.to_thread(scrub, damaged)
+            await asyncio.to_thread(damaged.scrub)
             async with asyncio.timeout(NEVER_S):
                 while "is repaired with records of the leader" not in damaged.output():
                     await asyncio.sleep(0.05)
@@ -180,7 +173,7 @@ def test_replica_is_copied_again_when_it_cannot_be_repaired(
             async with asyncio.timeout(NEVER_S):
                 while damaged.output().count("\nready\n") < 2:
                     await asyncio.sleep(0.05)
-            await asyncio.to_thread(scrub, damaged)
+            await asyncio.to_thread(damaged.scrub)
             client = ClusterClient(etcd, KEYS)
             async with asyncio.timeout(NEVER_S):
                 while "is beyond repair: it is copied from the leader" not in damaged.output():

@@ -1,7 +1,6 @@
 """A cluster at ack level `written`, whose nodes are killed: the page cache has what no disk has yet."""
 
 import asyncio
-import functools
 import os
 from pathlib import Path
 
@@ -9,9 +8,7 @@ import pytest
 
 from tests.cluster.log_cluster import KEYS, LogCluster, log_cluster
 from tests.cluster.node_processes import boot, made_with
-from tests.cluster.test_recovery import command
 from timestone.format.names import DOUBT_NAME
-from timestone_cluster.operations import ShardStatus
 from timestone_cluster.shard_record import ShardRecord, node_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.cluster, pytest.mark.timeout(300)]
@@ -19,21 +16,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.cluster, pytest.mark.timeout(300)]
 
 async def members(cluster: LogCluster) -> frozenset[str]:
     """Return the in-sync members, once all three nodes are."""
-    await cluster.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
+    await cluster.until_in_sync()
     pair = (await cluster.etcd.read(KEYS.shard(0))).pairs[KEYS.shard(0)]
     return ShardRecord.decode(pair.value).isr
-
-
-async def more(cluster: LogCluster, count: int = 50) -> None:
-    """Wait until so many further records are acknowledged."""
-    wanted = len(cluster.acknowledged) + count
-    async with asyncio.timeout(60):
-        while len(cluster.acknowledged) < wanted:
-            await asyncio.sleep(0.05)
-
-
-def is_led_by_another(node: str, shard: ShardStatus) -> bool:
-    return shard.is_led and shard.leader != node
 
 
 def test_nothing_is_lost_and_members_stay_what_they_are_when_leaders_are_killed(tmp_path: Path) -> None:
@@ -41,26 +26,22 @@ def test_nothing_is_lost_and_members_stay_what_they_are_when_leaders_are_killed(
         async with log_cluster(tmp_path, ack="written") as cluster:
             before = await members(cluster)
             assert all("@" in member for member in before)
-            assert "ack written" in await command(cluster, "status")
-            ended = asyncio.Event()
-            writers = [asyncio.create_task(cluster.write(f"w{number}", ended)) for number in range(3)]
-            for _ in range(2):
-                await more(cluster)
-                leader = await cluster.leader()
-                leader.kill()
-                dead = leader.node_id()
-                await cluster.until(functools.partial(is_led_by_another, dead))
-                await more(cluster)
-                leader.start()
+            assert "ack written" in await cluster.command("status")
+            async with cluster.writing(3):
+                for _ in range(2):
+                    await cluster.until_more(50)
+                    leader = await cluster.leader()
+                    leader.kill()
+                    await cluster.until_another_leads(leader)
+                    await cluster.until_more(50)
+                    leader.start()
+                    assert await members(cluster) == before
+                for node in cluster.nodes:  # all at once: each has all that it has acknowledged
+                    node.kill()
+                for node in cluster.nodes:
+                    node.start()
                 assert await members(cluster) == before
-            for node in cluster.nodes:  # all at once: each has all that it has acknowledged
-                node.kill()
-            for node in cluster.nodes:
-                node.start()
-            assert await members(cluster) == before
-            await more(cluster)
-            ended.set()
-            await asyncio.gather(*writers)
+                await cluster.until_more(50)
             await cluster.check()
 
     asyncio.run(run())
@@ -74,8 +55,7 @@ def test_node_is_another_member_when_its_machine_was_booted_or_a_flush_failed(tm
             boot(path)
         async with log_cluster(tmp_path, ack="written", made=made_with(boots)) as cluster:
             before = await members(cluster)
-            leader = await cluster.leader()
-            follower = next(node for node in cluster.nodes if node is not leader)
+            follower = await cluster.follower()
 
             async def started_again() -> frozenset[str]:
                 known = next(one for one in before if node_of(one) == follower.node_id())
