@@ -130,7 +130,8 @@ def _break(cluster: MqttCluster, kind: str, chance: random.Random) -> None:
             for node in cluster.nodes * 2:
                 node.stop()
                 node.start()
-                cluster.leader(in_sync=3)
+                until(lambda: node.node_id() in {one.id for one in cluster.status().nodes})  # noqa: B023
+                cluster.leader(in_sync=3)  # which etcd may say of a node that stopped a moment ago
         case "drain":
             cluster.drain(leader)
         case "follower":  # with the clients that it passes on
