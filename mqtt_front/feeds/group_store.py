@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from mqtt_front.feeds.remote_group import Branches, RemoteGroup
-from mqtt_front.feeds.shared_group import SharedGroup
+from mqtt_front.feeds.shared_group import SavedGroup, SharedGroup
 from mqtt_front.runtime.clocks import PassingTime
 from mqtt_front.runtime.timer_queue import TimerQueue
 from mqtt_front.runtime.user_share import Shares, Tally
@@ -218,13 +218,12 @@ class Groups:
         open_offsets: set[int] = set()
         for first, end in body["open"]:
             # As `seen`: in a copy older than its catalogue; and never more than exist, which would fill the memory.
-            # memory.
             open_offsets.update(range(integer(first), min(integer(end), log.end_offset)))
         gone = [one for one in held if one not in sessions and home_of(one) is None]
         ended = set[int]().union(*map(held.pop, gone))
+        unsure = {one: log.end_offset for one in body["members"] if home_of(one) is not None}
         group = self.get(log, topic_filter, seen, owner=owner)
-        group.restore(seen, open_offsets, held, integer(body["sent_below"]), ended)
-        group.unsure = {one: log.end_offset for one in body["members"] if home_of(one) is not None}
+        group.restore(SavedGroup(seen, open_offsets, held, ended, integer(body["sent_below"]), unsure))
         return group
 
     def changes(self, now_us: int) -> tuple[dict[str, bytes | None], dict[str, bytes | None]]:

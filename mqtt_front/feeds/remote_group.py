@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, NamedTuple
 
-from mqtt_front.feeds.shared_group import SharedGroup, Taker
+from mqtt_front.feeds.shared_group import SavedGroup, SharedGroup, Taker
 from mqtt_front.runtime.loop import Loop
 from timestone.disk.json_document import integer, integers, json_object
 from timestone.fronts import Partitions
@@ -198,11 +198,11 @@ class RemoteGroup(SharedGroup):
         self._changed.add(self)
 
     @property
-    def is_settled(self) -> bool:  # type: ignore[override]
+    def is_settled(self) -> bool:
         return not self._account.once and not self._account.done
 
     @property
-    def done(self) -> Collection[int]:  # type: ignore[override]
+    def done(self) -> Collection[int]:
         return self._account.done
 
     def saving(self) -> Callable[[], None]:
@@ -225,21 +225,14 @@ class RemoteGroup(SharedGroup):
         self.note()
         self._account.noticed()
 
-    def restore(
-        self,
-        seen: int,
-        open_offsets: Iterable[int],
-        held: dict[str, set[int]],
-        sent_below: int,
-        ended: set[int],
-    ) -> None:
+    def restore(self, saved: SavedGroup) -> None:
         """Continue from an earlier process: what its members had is assigned again, to anyone, except what is to be
         delivered exactly once."""
-        self.held = held
-        for offsets in (*held.values(), ended):
+        self.held = saved.held
+        for offsets in (*saved.held.values(), saved.ended):
             self._account.held |= offsets
             self._account.once |= offsets
-        self.acknowledged(ended)
+        self.acknowledged(saved.ended)
 
     def connected(self, feed: Any) -> None:
         super().connected(feed)

@@ -7,7 +7,7 @@ import heapq
 import itertools
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -65,6 +65,18 @@ class Member(Taker, Protocol):
         """Return the highest QoS that it is granted."""
 
 
+class SavedGroup(NamedTuple):
+    """State of a group as an earlier process has saved it."""
+
+    seen: int
+    open_offsets: set[int]
+    held: dict[str, set[int]]
+    ended: set[int]
+    """Those that ended sessions had at QoS 2."""
+    sent_below: int
+    unsure: dict[str, int]
+
+
 def once_key(home: str) -> str:
     """Return the key of what another home has to deliver exactly once, by that of its members."""
     return f"{home}/2"
@@ -80,10 +92,6 @@ class SharedGroup:
 
     has_place = True
     """Whether it decides what is next, so that its position is worth a name."""
-    is_settled = True
-    """Whether it may end: false while a group elsewhere has to learn something first."""
-    done: Collection[int] = ()
-    """What a group elsewhere has to learn: saved with the group."""
 
     def __init__(
         self,
@@ -134,6 +142,16 @@ class SharedGroup:
         self._waker = log.reader(min(max(start, log.start_offset), log.end_offset), topics=[pattern])
         self._waker.on_wake = lambda reader, offset: self.woken()
 
+    @property
+    def is_settled(self) -> bool:
+        """Return whether it may end: no group elsewhere has to learn something first."""
+        return True
+
+    @property
+    def done(self) -> Collection[int]:
+        """Return what a group elsewhere has to learn: saved with the group."""
+        return ()
+
     def touch(self) -> None:
         """Note that there is something to save."""
         self._changed.add(self)
@@ -150,20 +168,13 @@ class SharedGroup:
         """Return the assigned, unacknowledged offsets."""
         return frozenset(self._open)
 
-    def restore(
-        self,
-        seen: int,
-        open_offsets: Iterable[int],
-        held: dict[str, set[int]],
-        sent_below: int,
-        ended: set[int],
-    ) -> None:
-        """Continue from an earlier process: open offsets go to any member that asks, except those held at QoS 2. ended:
-        those that ended sessions had."""
-        self.seen, self.held, self.sent_below = seen, held, sent_below
-        self._open = set(open_offsets) - ended
+    def restore(self, saved: SavedGroup) -> None:
+        """Continue from an earlier process: open offsets go to any member that asks, except those held at QoS 2."""
+        self.seen, self.held = saved.seen, saved.held
+        self.sent_below, self.unsure = saved.sent_below, saved.unsure
+        self._open = saved.open_offsets - saved.ended
         self._lowest = sorted(self._open)
-        self._returned = sorted(self._open.difference(*held.values()))
+        self._returned = sorted(self._open.difference(*self.held.values()))
         self._again = set(self._returned)
 
     # Members.

@@ -52,20 +52,12 @@ class WriteBehind:
         """Return whether no change of this document waits to be written."""
         return key not in self._pending and (self._writing is None or key not in self._writing[0])
 
-    def once_saved(self, key: str, then: Callable[[], None]) -> None:
-        """Call `then` once the document is durable as it was last written, at once if it is."""
-        if key in self._pending:
+    def once_saved(self, key: str | None, then: Callable[[], None]) -> None:
+        """Call `then` once the document is durable as it was last written, at once if it is. key: None for all of
+        them."""
+        if self._pending if key is None else key in self._pending:
             self._waiting.append(then)
-        elif self._writing is not None and key in self._writing[0]:
-            self._writing[1].append(then)
-        else:
-            then()
-
-    def once_all_saved(self, then: Callable[[], None]) -> None:
-        """Call `then` once all is durable that was written up to now, at once if it is."""
-        if self._pending:
-            self._waiting.append(then)
-        elif self._writing is not None:
+        elif self._writing is not None and (key is None or key in self._writing[0]):
             self._writing[1].append(then)
         else:
             then()

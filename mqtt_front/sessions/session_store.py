@@ -310,9 +310,9 @@ class Sessions:
         for key, document in readers.items():
             self._readers.write(key, document)
         for one in self._groups.take_saving():
-            self._writer.once_all_saved(one)
+            self._writer.once_saved(None, one)
         if then is not None:
-            self._writer.once_all_saved(then)
+            self._writer.once_saved(None, then)
 
     @property
     def saved(self) -> bool:

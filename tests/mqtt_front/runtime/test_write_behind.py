@@ -73,7 +73,7 @@ def test_document_is_waited_for_as_long_as_it_is_on_its_way(executor: ThreadPool
     for name, key in (("nothing written", ""), ("pending", "a"), ("in the transaction", "")):
         if key:
             writer.write(key, b"3")
-        writer.once_all_saved(functools.partial(called.append, name))
+        writer.once_saved(None, functools.partial(called.append, name))
         if name == "pending":
             loop.turn()
     assert called == ["nothing written"]
