@@ -101,7 +101,8 @@ def refusal(error: Exception, log: str | None = None) -> CallRefused | None:
     elif isinstance(error, StorageFull):
         text = "the disk is full"
     elif isinstance(error, UnknownLog):
-        text = "there is no such log"  # without the names of others, which the user may not know
+        # Without the names of others, which the user may not know.
+        return CallRefused(code, f"no log named {error.name!r}")
     elif isinstance(error, CorruptLog):
         text = "a file of the log is damaged"
     return CallRefused(code, text if log is None else f"log {log}: {text}")

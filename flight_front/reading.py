@@ -14,6 +14,7 @@ from flight_front.records.columns import arrow_batch
 from flight_front.records.flight_data import encoded_batch
 from flight_front.records.queries import Query
 from timestone.errors import OffsetOutOfRange, UnknownLog
+from timestone.format.names import log_folder
 from timestone.fronts import ClusterNode
 from timestone.log import Log
 from timestone.readable import ReadableLog
@@ -101,7 +102,7 @@ def flight_info(log: Log, query: Query, descriptor: bytes) -> bytes:
 def existing_log(store: Store, node: ClusterNode | None, name: str, partition: int) -> Log:
     """Return a log for clients. Raises UnknownLog."""
     if node is not None and name in node.own_logs:
-        raise UnknownLog(name, ())
+        raise UnknownLog(log_folder(name, partition))
     return store.log(name, partition, create=False)
 
 

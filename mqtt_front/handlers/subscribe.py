@@ -282,7 +282,8 @@ def _refusal(broker: Server, session: Session, request: Request) -> _Refusal | N
     if len(topic_filter.encode()) > broker.settings.topic_bytes:
         return _over(broker, "topic_bytes", Reason.TOPIC_FILTER_INVALID)
     if form.kind is not Kind.PLAIN and not broker.router.sources(topic_filter):
-        return _Refusal(Reason.TOPIC_FILTER_INVALID, "there is no such log")  # $SYS is in no log
+        found = "no log has these topics" if form.log is None else f"no log named {form.log!r}"
+        return _Refusal(Reason.TOPIC_FILTER_INVALID, found)
     return None if topic_filter in session.subscriptions else _over_limit(broker, session, form, request)
 
 

@@ -39,7 +39,7 @@ def test_actions_create_configure_and_delete_logs(tmp_path: Path) -> None:
                 act(client, kind, log="t", settings=[5])
         with pytest.raises(pa.ArrowException, match=r"invalid name of a reader: expected text, got \['a'\]"):
             act(client, "commit", log="t", reader=["a"], offset=0)
-        with pytest.raises((fl.FlightError, pa.ArrowException), match="no such log"):
+        with pytest.raises((fl.FlightError, pa.ArrowException), match="no log named"):
             act(client, "sync", log="new")
         assert act(client, "offset-at", log="t", time_us=0) == {"offset": 0}
         assert (

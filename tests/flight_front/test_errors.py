@@ -21,7 +21,7 @@ SECRET = Path("/srv/secret/data")
 @pytest.mark.parametrize(
     ("error", "code", "text"),
     [
-        (UnknownLog("t-0", ("hidden",)), Code.NOT_FOUND, "log t: there is no such log"),
+        (UnknownLog("t-0", ("hidden",)), Code.NOT_FOUND, "no log named 't-0'"),
         (
             OffsetOutOfRange(5, 7, 9),
             Code.OUT_OF_RANGE,

@@ -201,7 +201,7 @@ def rows(address: str, shard: int) -> list[bytes | None] | None:
         except fl.FlightUnavailableError:
             return None
         except (fl.FlightError, pa.ArrowException) as error:
-            if any(text in str(error) for text in ("no such log", "was deleted")):
+            if any(text in str(error) for text in ("no log named", "was deleted")):
                 return None
             raise
 

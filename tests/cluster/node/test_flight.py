@@ -58,7 +58,7 @@ def test_any_node_reads_and_follows_and_the_leader_appends(tmp_path: Path) -> No
             facts = json.loads(info.app_metadata)
             assert (facts["log"], facts["synced"], facts["end"]) == (LOG, 2, 2)
             for own in ("flight-parts", "fronts-state"):
-                with pytest.raises(REFUSED, match="there is no such log"):
+                with pytest.raises(REFUSED, match="no log named"):
                     client.do_get(ticket(log=own), options()).read_all()
         for number in range(3):
             assert read_at(cluster, number, 2) == [b"a", b"b"]
@@ -71,7 +71,7 @@ def test_any_node_reads_and_follows_and_the_leader_appends(tmp_path: Path) -> No
                 act(client, "post", log=LOG, producer="p", number=0, parts=[])
             with pytest.raises(REFUSED, match="deleted with all its partitions"):
                 act(client, "delete-log", log=LOG, partition=0)
-            with pytest.raises(REFUSED, match="there is no such log"):
+            with pytest.raises(REFUSED, match="no log named 'fronts-state'"):
                 act(client, "delete-log", log="fronts-state")
             for kind, values in (("commit", {"reader": "r", "offset": 1}), ("lags", {})):
                 with pytest.raises(REFUSED, match=f"append at {address}"):
@@ -95,7 +95,7 @@ def test_any_node_reads_and_follows_and_the_leader_appends(tmp_path: Path) -> No
                 "retention_bytes": 5, "retention_ms": 1000,
             }  # fmt: skip
             assert act(client, "delete-log", log="other") == {"deleted": "other"}
-            with pytest.raises(REFUSED, match="there is no such log"):
+            with pytest.raises(REFUSED, match="no log named 'other-0'"):
                 client.do_get(ticket(log="other"), options()).read_all()
             assert act(client, "delete-log", log=LOG) == {"deleted": LOG}
             thread.join(LIMIT_S)  # a follower of the log ends with it

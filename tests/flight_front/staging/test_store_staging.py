@@ -77,7 +77,7 @@ def test_what_is_not_a_part_is_refused(tmp_path: Path) -> None:
         [answer] = put(client, command(log="t", stage="g"), garbage)
         with pytest.raises(REFUSED, match="not a part of a posting: wrong magic number"):
             act(client, "post", log="t", producer="p", number=0, parts=[answer["part"]])
-        with pytest.raises(REFUSED, match="no such log"):
+        with pytest.raises(REFUSED, match="no log named"):
             put(client, command(log="missing", stage="g"), part_of(b"a"))
         assert server.store.log("t").end_offset == 0
 

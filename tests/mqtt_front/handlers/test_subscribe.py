@@ -194,11 +194,12 @@ def test_subscriptions_over_the_limit_are_refused_one_by_one_and_logged(
         assert client.subscribe("a/b/c/d") == (0x8F,)
         client.send(Publish("a/b/c/d", b"", 1, packet_id=1))
         assert client.expect(packets.Puback).reason == 0x90
-        assert client.subscribe("$stream/nolog") == (0x8F,)
+        assert client.subscribe("$stream/nolog", "$share/g/$SYS/#") == (0x8F, 0x8F)
     for why in (
         "'3': subscription_count is 2",
         "'a/b/c/d': topic_levels is 3",
-        "nolog': there is no such log",
+        "nolog': no log named 'nolog'",
+        "$SYS/#': no log has these topics",
     ):
         assert f"{why} (" in caplog.text
 
