@@ -84,10 +84,10 @@ class NodeProcess:
         return self._log.read_text()
 
     def memory_mib(self) -> int:
-        """Return its resident memory, MiB."""
+        """Return its own resident memory, MiB: without mapped files, which grow with the logs."""
         assert self.process is not None
-        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE") >> 20
+        resident, mapped = map(int, Path(f"/proc/{self.process.pid}/statm").read_text().split()[1:3])
+        return (resident - mapped) * os.sysconf("SC_PAGE_SIZE") >> 20
 
     def open_files(self) -> int:
         """Return how many files and sockets it has open."""
