@@ -42,7 +42,7 @@ def write_plot(environment: Environment, taken: Taken, path: Path) -> None:
 def _draw(axes: Axes, title: str, bars: Sequence[Row]) -> None:
     for place, row in enumerate(bars):
         value, name = row.value, row.case.partition(" ")[2]
-        color = _OURS if name in ("single", "cluster", "relayed") else _THEIRS
+        color = _OURS if name.partition(",")[0] in ("single", "cluster", "relayed") else _THEIRS
         axes.barh(place, value.median, height=0.72, color=color)
         axes.plot([value.low, value.high], [place, place], color="#333333", linewidth=0.8)
         axes.text(value.high, place, f"  {number(value.median)}", va="center", fontsize=7)
