@@ -394,6 +394,7 @@ def test_offsets_get_no_record_below_the_one_from_which_a_leader_is_to_continue(
         for log in (one, other):
             log.show(100_001)
             assert [(record.offset, bytes(record.payload)) for record in log] == [(0, b"a"), (100_000, b"b")]
+            log.seal_rolled()  # the length leaves out what a sealed segment says is empty
             assert len(log) == 2
             assert log.read(5).next_offset == 100_001
             log.roll()
