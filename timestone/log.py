@@ -23,7 +23,7 @@ from timestone.reading.named_readers import ReaderStore
 from timestone.reading.segment_list import SegmentList
 from timestone.reading.tail_cache import TailBudget, TailCache, TailRun
 from timestone.reading.wakeups import Woken
-from timestone.record import as_bytes, as_wholes, encode_headers, user_headers
+from timestone.record import as_bytes, as_whole, encode_headers, user_headers
 from timestone.recovery.log_opener import OpenedLog
 from timestone.segment import Segment
 from timestone.upkeep.compaction import LogCompaction
@@ -240,7 +240,7 @@ class Log(loops.Published, ReadableLog):
     def when_synced(self, offset: int, done: Callable[[Exception | None], None]) -> None:
         """Call `done`, with the error of the flush or None, once everything below `offset`, which is written, is
         durable; at once in the caller's thread, or later in the committer's. Raises as `submit`."""
-        (offset,) = as_wholes(offset=offset)
+        offset = as_whole(offset, "offset")
         _check_call(done)
         if self.synced_offset >= offset:
             done(None)
@@ -271,7 +271,7 @@ class Log(loops.Published, ReadableLog):
 
     def topic_name(self, topic_id: int) -> str | None:
         """Return the topic with this id, or None."""
-        return self.topics.name(topic_id if type(topic_id) is int else as_wholes(topic_id=topic_id)[0])
+        return self.topics.name(as_whole(topic_id, "topic_id"))
 
     def sync(self) -> int:
         """Make everything written durable, and return the offset below which it is. Raises as `append`."""

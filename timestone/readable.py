@@ -33,7 +33,7 @@ from timestone.reading.tail_cache import (
 )
 from timestone.reading.topic_mask import TopicMask
 from timestone.reading.wakeups import Wakeups
-from timestone.record import FLAG_REMOVED, Record, as_wholes, time_us
+from timestone.record import FLAG_REMOVED, Record, as_whole, time_us
 from timestone.segment import RUN_RECORDS, Segment
 
 _SCAN_RECORDS = 1 << 16
@@ -170,8 +170,8 @@ class ReadableLog(ABC):
         if self._closed:
             self.check_open()
         if not (type(offset) is type(max_records) is type(max_bytes) is int):
-            values = as_wholes(offset=offset, max_records=max_records, max_bytes=max_bytes)
-            offset, max_records, max_bytes = values
+            offset = as_whole(offset, "offset")
+            max_records, max_bytes = as_whole(max_records, "max_records"), as_whole(max_bytes, "max_bytes")
         max_records = max(1, max_records)
         end = self.end_offset
         self._check(offset, end)
@@ -227,7 +227,7 @@ class ReadableLog(ABC):
         if self._closed:
             self.check_open()
         if type(offset) is not int:
-            (offset,) = as_wholes(offset=offset)
+            offset = as_whole(offset, "offset")
         if self._start_offset <= offset:
             found = self._open_records.record(offset)
             if found is None and offset < self._end_offset:
@@ -258,7 +258,7 @@ class ReadableLog(ABC):
     def offset_at(self, time: int | datetime) -> int:
         """Return the first offset appended at or after a time, a `datetime` with a time zone or microseconds since
         1970; `end_offset` if there is none. Raises ValueError for a time without a zone."""
-        timestamp_us = time_us(time) if isinstance(time, datetime) else as_wholes(time=time)[0]
+        timestamp_us = time_us(time) if isinstance(time, datetime) else as_whole(time, "time")
         return self.look_up(lambda segment_list: segment_list.offset_at(timestamp_us, self.end_offset))
 
     def reader(
@@ -293,7 +293,7 @@ class ReadableLog(ABC):
 
     def segment_bounds(self, first: int = 0, last: int | None = None) -> list[tuple[int, int]]:
         """Return the offsets [base, end) of each segment that holds records of the offsets [first, last), in order."""
-        (first,) = as_wholes(first=first)
+        first = as_whole(first, "first")
         return self.look_up(
             lambda listed: [(base, end) for base, end, _ in listed.bounded(first, self._stop(last))]
         )
@@ -302,7 +302,7 @@ class ReadableLog(ABC):
         """Return the offsets [base, end) of each segment that may hold records of `topics`, MQTT topic filters, in the
         offsets [first, last). Opens no segment: the index of a sealed one has a summary of its topics."""
         choice = TopicMask(self.topics, checked_filters(topics))
-        first, last = as_wholes(first=first, last=last)
+        first, last = as_whole(first, "first"), as_whole(last, "last")
         return self.look_up(
             lambda listed: [
                 (base, end) for base, end, one in listed.bounded(first, last) if choice.in_segment(one)
@@ -313,7 +313,7 @@ class ReadableLog(ABC):
         """Return, for each segment that holds records of the offsets [first, last), its offsets [base, end) and the
         bytes of its records in that range before compression, in order. Reads the index, no record. Raises OSError."""
 
-        (first,) = as_wholes(first=first)
+        first = as_whole(first, "first")
 
         def sizes(segment_list: SegmentList) -> list[tuple[int, int, int]]:
             stop = self._stop(last)
@@ -325,18 +325,20 @@ class ReadableLog(ABC):
     def gap_at(self, offset: int) -> tuple[int, int] | None:
         """Return the offsets [end, base) that were skipped after a power loss, if `offset` lies in them and is not
         their first; else None."""
-        return self.look_up(lambda segment_list: segment_list.gap_at(*as_wholes(offset=offset)))
+        offset = as_whole(offset, "offset")
+        return self.look_up(lambda segment_list: segment_list.gap_at(offset))
 
     def lost_offsets(self, first: int, last: int) -> list[tuple[int, int]]:
         """Return the runs [start, end) of the offsets [first, last) that were assigned and that no segment holds any
         more, because its index or file is damaged or missing. Reading them raises OffsetsLost."""
-        return [(one.first, one.end) for one in self._lost_ranges(*as_wholes(first=first, last=last))]
+        first, last = as_whole(first, "first"), as_whole(last, "last")
+        return [(one.first, one.end) for one in self._lost_ranges(first, last)]
 
     def _lost_ranges(self, first: int, last: int) -> list[LostRange]:
         return self.look_up(lambda segment_list: list(segment_list.lost_between(first, last)))
 
     def _stop(self, last: int | None) -> int:
-        return self.end_offset if last is None else as_wholes(last=last)[0]
+        return self.end_offset if last is None else as_whole(last, "last")
 
     def look_up(self, look: Callable[[SegmentList], T], offset: int | None = None) -> T:
         """Return the result of `look` on the segment list. Repeated if retention deleted a segment during the call.

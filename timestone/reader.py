@@ -20,7 +20,7 @@ from timestone.reading.named_readers import NamedReaders
 from timestone.reading.retention_hold import Pin
 from timestone.reading.topic_mask import TopicMask
 from timestone.reading.wakeups import Wakeups
-from timestone.record import Record, as_wholes
+from timestone.record import Record, as_whole
 
 Start = int | datetime | Literal["earliest", "latest"]
 READ_RECORDS = 65_536
@@ -167,8 +167,8 @@ class Reader(loops.ReaderCursor):
         for a lost segment (`seek` to their `next_offset` to continue), StoreClosed."""
         self._check_open()
         if not (type(max_records) is type(max_bytes) is int and (max_scan is None or type(max_scan) is int)):
-            scan = READ_RECORDS if max_scan is None else max_scan
-            as_wholes(max_records=max_records, max_bytes=max_bytes, max_scan=scan)
+            max_records, max_bytes = as_whole(max_records, "max_records"), as_whole(max_bytes, "max_bytes")
+            max_scan = None if max_scan is None else as_whole(max_scan, "max_scan")
         if self._lost.start < self.offset < self._lost.stop:
             self.offset = self._lost.stop
         try:
@@ -255,7 +255,7 @@ class Reader(loops.ReaderCursor):
         self._check_open()
         if self.name is None:
             raise ValueError("invalid commit: expected a reader with a name, log.reader(name=…)")
-        (at,) = as_wholes(offset=self.offset if offset is None else offset)
+        at = as_whole(self.offset if offset is None else offset, "offset")
         self.log.named_readers.commit(self.name, at, self._pin, metadata)
 
     @property

@@ -129,15 +129,14 @@ def as_bytes(value: Any, what: str) -> bytes:
         raise TypeError(f"invalid {what}: expected bytes, bytearray or memoryview, got {kind}") from None
 
 
-def as_wholes(**values: Any) -> list[int]:
-    """Return integers of any type, such as numpy's, as `int`. Raises TypeError with the name of one that is not."""
-    found = []
-    for name, value in values.items():
-        try:
-            found.append(operator.index(value))
-        except TypeError:
-            raise TypeError(f"invalid {name}: expected a whole number, got {value!r:.60}") from None
-    return found
+def as_whole(value: Any, what: str) -> int:
+    """Return an integer of any type, such as one of numpy's, as `int`. Raises TypeError."""
+    if type(value) is int:
+        return value
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"invalid {what}: expected a whole number, got {value!r:.60}") from None
 
 
 def time_us(moment: datetime) -> int:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from timestone.errors import MissingExtra
 from timestone.format.topics import TopicDictionary
 from timestone.kernel.entries import ENTRY, Entries
-from timestone.record import Header, HeaderKind, Record, as_wholes, decode_headers
+from timestone.record import Header, HeaderKind, Record, as_whole, decode_headers
 
 if TYPE_CHECKING:
     import pyarrow
@@ -187,7 +187,7 @@ class Batch:
 
     def payload(self, number: int) -> bytes:
         """Return the payload of one record, without its header block."""
-        entry = self._entries[_place(number)]
+        entry = self._entries[as_whole(number, "number")]
         start = int(entry["position"]) - self._data_position
         return self.data[start + int(entry["header_length"]) : start + int(entry["length"])]
 
@@ -202,7 +202,7 @@ class Batch:
 
     def header_block(self, number: int) -> bytes:
         """Return the header block of one record as stored; empty for a plain one."""
-        entry = self._entries[_place(number)]
+        entry = self._entries[as_whole(number, "number")]
         start = int(entry["position"]) - self._data_position
         return self.data[start : start + int(entry["header_length"])]
 
@@ -212,7 +212,7 @@ class Batch:
 
     def topic(self, number: int) -> str | None:
         """Return the topic of one record; None if it has none, or its name is lost."""
-        return self.topics.name(int(self._entries["topic"][_place(number)]))
+        return self.topics.name(int(self._entries["topic"][as_whole(number, "number")]))
 
     @overload
     def __getitem__(self, number: int) -> Record: ...
@@ -227,7 +227,7 @@ class Batch:
             if (number.step or 1) < 0:
                 raise ValueError("invalid slice: expected a positive step, since a batch is in offset order")
             return self._part(number)
-        entry = self._entries[_place(number)]
+        entry = self._entries[as_whole(number, "number")]
         return Record(
             int(self.offsets[number]),
             int(entry["timestamp_us"]),
@@ -291,7 +291,3 @@ class Batch:
     def user_headers_of(self, number: int) -> list[tuple[str, bytes]]:
         """Return name and value of the user headers of one record, in order."""
         return [(item.name, item.value) for item in self.headers_of(number) if item.kind == HeaderKind.USER]
-
-
-def _place(number: int) -> int:
-    return number if type(number) is int else as_wholes(number=number)[0]

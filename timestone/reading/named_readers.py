@@ -25,7 +25,7 @@ from timestone.disk.json_document import integer, json_object
 from timestone.errors import CorruptLog, OffsetOutOfRange, ReaderInUse
 from timestone.format import names
 from timestone.reading.retention_hold import Pin
-from timestone.record import as_wholes
+from timestone.record import as_whole
 
 SPACE = "readers"
 """Namespace in the catalogue; a key is `<log>-<partition>/<name>`."""
@@ -219,7 +219,7 @@ def check_commit(offsets: Mapping[ReaderId, int], log_of: Callable[[ReaderId], A
         raise TypeError(f"invalid offsets: expected a mapping of readers to offsets, got {offsets!r:.60}")
     for (reader, offset), log in zip(offsets.items(), logs, strict=True):
         names.validate_reader_name(reader.name)
-        if not 0 <= as_wholes(offset=offset)[0] <= log.end_offset:
+        if not 0 <= as_whole(offset, "offset") <= log.end_offset:
             raise OffsetOutOfRange(offset, log.start_offset, log.end_offset)
     return logs
 

@@ -14,7 +14,7 @@ from timestone.kernel import loops
 from timestone.kernel.entries import NO_TOPIC
 from timestone.kernel.entry_checksum import EntrySeal
 from timestone.reading.stored_bytes import StoredBytes
-from timestone.record import FLAG_REMOVED, as_bytes, as_wholes
+from timestone.record import FLAG_REMOVED, as_bytes, as_whole
 
 Numbers = npt.NDArray[np.unsignedinteger]
 Column = Sequence[int] | Numbers | int
@@ -183,8 +183,7 @@ def check_write_batch(value: object) -> None:
 
 def checked_flags(flags: int) -> int:
     """Return flags that fit. Raises TypeError, ValueError."""
-    if type(flags) is not int:
-        (flags,) = as_wholes(flags=flags)
+    flags = as_whole(flags, "flags")
     if not 0 <= flags <= _U16_MAX:
         raise ValueError(f"invalid flags: expected 0 to {_U16_MAX}, got {flags}")
     return flags
