@@ -14,7 +14,7 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from timestone.disk.json_document import integer, json_object
+from timestone.disk.json_document import integer, json_object, unknown_fields
 
 from .errors import UndecodableShardRecord
 
@@ -256,9 +256,7 @@ class ShardRecord:
         if fields["version"] != _VERSION:
             raise ValueError(f"expected version {_VERSION}, got {fields['version']!r}")
         leader = fields["leader"]
-        others = {
-            name: one for name, one in fields.items() if name not in ("version", *cls.__dataclass_fields__)
-        }
+        others = unknown_fields(fields, cls)
         found = cls(
             integer(fields["generation"], most=MOST_GENERATION),
             None if leader is None else _name(leader),

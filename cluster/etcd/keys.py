@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from timestone.address import parse_address
 from timestone.config import Ack, LogConfig, with_settings
-from timestone.disk.json_document import integer, json_object
+from timestone.disk.json_document import integer, json_object, unknown_fields
 from timestone.format.names import log_folder, validate_log
 from timestone_cluster.affinity import Arrivals
 from timestone_cluster.division import check_template
@@ -148,7 +148,11 @@ class ClusterValue:
             ack = check_ack(fields.get("ack", Ack.SYNCED))
             numbers = shards, replicas, min_isr, level
             found = cls(
-                _text(fields["id"]), *numbers, topic_keys=topic_keys, ack=ack, others=_others(fields, cls)
+                _text(fields["id"]),
+                *numbers,
+                topic_keys=topic_keys,
+                ack=ack,
+                others=unknown_fields(fields, cls),
             )
             if not (1 <= found.shards <= MOST_SHARDS and 1 <= found.min_isr <= found.replicas):
                 raise ValueError(f"expected 1 to {MOST_SHARDS} shards, and 1 <= min_isr <= replicas")
@@ -276,7 +280,7 @@ class LogValue:
 
         def made(fields: dict[str, Any]) -> LogValue:
             known = {name: fields.pop(name) for name in LOG_SETTINGS if name in fields}
-            return cls(others=_others(fields, cls)).changed(known)
+            return cls(others=unknown_fields(fields, cls)).changed(known)
 
         return _decoded(value, made)
 
@@ -378,11 +382,6 @@ def _decoded(value: bytes, made: Callable[[dict[str, Any]], T]) -> T:
         return made(fields)
     except (ValueError, TypeError, KeyError) as error:
         raise UndecodableValue(f"invalid value in etcd: {error!r} in {value[:200]!r}") from None
-
-
-def _others(fields: Mapping[str, Any], known: type[Any]) -> dict[str, Any]:
-    """Return the fields of a later version."""
-    return {name: one for name, one in fields.items() if name not in ("version", *known.__dataclass_fields__)}
 
 
 def _text(value: object) -> str:

@@ -4,6 +4,7 @@ Everything unexpected is a ValueError or TypeError, so that a reader has two err
 reads `1e400` as infinity, accepts `NaN`, and raises RecursionError for deep nesting."""
 
 import json
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 INT64_MAX = (1 << 63) - 1
@@ -40,6 +41,11 @@ def json_object(document: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError(f"invalid JSON: expected an object, got {document[:40]!r}")
     return value
+
+
+def unknown_fields(fields: Mapping[str, Any], known: type[Any]) -> dict[str, Any]:
+    """Return the fields of an object that a dataclass does not have, without "version": those of later versions."""
+    return {name: one for name, one in fields.items() if name not in ("version", *known.__dataclass_fields__)}
 
 
 def integer(value: object, least: int = 0, most: int = INT64_MAX) -> int:
