@@ -80,15 +80,14 @@ class Deadlines:
     def is_waking(self, now_s: float) -> bool:
         """Return whether this replica leads and was suspended until a moment ago: another one may have acknowledged
         records since then, so this one waits with that until it would know."""
-        if now_s - self._ticked_s >= ASLEEP_S:
-            self._awake_s = now_s + WAKING_S
+        self._note_sleep(now_s)
         return isinstance(self._replica.role, Leader) and now_s < self._awake_s
 
     def tick(self, now_s: float, runs: Mapping[str, int], unable: Collection[str] = ()) -> None:
         """Do what is due. `runs` are the members that are registered in etcd, as far as this one knows; `unable` the
         nodes that could not serve at once if they led."""
         self._give_way(now_s, runs, unable)
-        self.is_waking(now_s)
+        self._note_sleep(now_s)
         if now_s - self._ticked_s >= SILENT_S:  # suspended: that others were not heard is not their fault
             self._moved_s = self._began_s = now_s
         self._ticked_s = now_s
@@ -138,8 +137,13 @@ class Deadlines:
                 self._replica.dismiss(member)
         return len(self._replica.actions) > before
 
+    def _note_sleep(self, now_s: float) -> None:
+        """Note that the replica has just woken, if it was suspended."""
+        if now_s - self._ticked_s >= ASLEEP_S:
+            self._awake_s = now_s + WAKING_S
+
     def _is_current(self, role: Leader, member: str, now_s: float) -> bool:
-        # Without a log there are no frames.
+        # Where the shard has no log, its followers send nothing.
         if role.logs and now_s - self._heard_s.get(member, -LATE_S) >= LATE_S:
             return False
         ends = self._ends[0][1].items()

@@ -73,26 +73,26 @@ class ClusterClient:
     ) -> int:
         """Append as `append`, and again until it is acknowledged: at least once. Raises UnknownLog, AppendRefused;
         TimeoutError, which says how often the records may be in the log."""
-        unknown, reason = 0, "there was no answer"
+        unknown, is_waiting, reason = 0, False, "there was no answer"
         try:
             async with asyncio.timeout(timeout_s):
                 while True:
-                    sent = 0
                     try:
                         connection = await self._connection(shard, log)
                         message = Append(next(self._numbers), log, [*topics], [*payloads])
-                        sent, unknown = 1, unknown + 1
+                        is_waiting = True
                         return await self._append(connection, shard, message)
                     except AppendRefused:
                         raise
                     except (ClusterError, NotLeader, OSError) as error:
-                        unknown -= 0 if isinstance(error, AppendUnknown) else sent
+                        unknown += isinstance(error, AppendUnknown)
                         reason = f"{error}" or type(error).__name__
+                    is_waiting = False
                     await asyncio.sleep(_PAUSE_S)
         except TimeoutError:
             raise TimeoutError(
                 f"log {log}: {len(payloads)} records were not acknowledged within {timeout_s:g} s; attempts "
-                f"that may be in the log: {unknown}; {reason}"
+                f"that may be in the log: {unknown + is_waiting}; {reason}"
             ) from None
 
     async def close(self) -> None:

@@ -329,7 +329,8 @@ class Node:
             self._start(deleting)
         if self._host is not None and not logs.keys() >= {*self._host.log_names}:
             self._start(self._host.make_again(self._etcd, self._keys, cluster))
-        found, records = log_values(logs, deleted), len(registry.below("shards"))
+        found = log_values(logs, deleted)
+        records = len(registry.below("shards"))
         for number in range(cluster.shards):
             was_held, pair = number in self.shards, registry.pairs.get(self._keys.shard(number))
             if pair is None and not was_held and self._keys.placed(number) not in registry.pairs:
