@@ -103,7 +103,7 @@ class LogCluster:
     async def writing(self, count: int = 2) -> AsyncIterator[None]:
         """Have clients append until the block ends."""
         ended = asyncio.Event()
-        writers = [asyncio.create_task(self.write(f"w{number}", ended)) for number in range(count)]
+        writers = [asyncio.create_task(self._write(f"w{number}", ended)) for number in range(count)]
         yield
         ended.set()
         await asyncio.gather(*writers)
@@ -115,7 +115,7 @@ class LogCluster:
             while len(self.acknowledged) < wanted:
                 await asyncio.sleep(0.02)
 
-    async def write(self, name: str, ended: asyncio.Event) -> None:
+    async def _write(self, name: str, ended: asyncio.Event) -> None:
         """Append records one after another, each once, and note what is known of it."""
         client, number, last_s = ClusterClient(self.etcd, KEYS), 0, asyncio.get_running_loop().time()
         while not ended.is_set():

@@ -1,21 +1,17 @@
 """Shards that get a leader again by command, with nodes as processes and a real etcd."""
 
 import asyncio
-import functools
 import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.cli import processes
 from tests.cluster.log_cluster import KEYS, LOG, NEVER_S, LogCluster, log_cluster
-from tests.cluster.node_processes import NodeProcess, held
+from tests.cluster.node_processes import NodeProcess
 from timestone_cluster.etcd.keys import WRITTEN_LEVEL, ClusterValue
 from timestone_cluster.moving import replace_node
-from timestone_cluster.node.client import ClusterClient
 from timestone_cluster.node.wire import LogState
-from timestone_cluster.operations import ShardStatus
 from timestone_cluster.recovery import Report, _best, _given_up
 from timestone_cluster.shard_record import ShardRecord, Unclean
 
@@ -77,18 +73,18 @@ def test_nothing_acknowledged_is_lost_when_etcd_is_restored_from_before_a_change
 ) -> None:
     async def run() -> None:
         async with log_cluster(tmp_path) as harness:
-            await harness.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
-            harness.acknowledged[b"w0 0"] = await append(harness, b"w0 0")
+            await harness.until_in_sync()
+            await harness.append(b"w0 0")
             harness.server.stop()
             shutil.copytree(tmp_path / "etcd", tmp_path / "backup")
             harness.server.start()
             for number in (1, 2):
                 leader = await harness.leader()
                 leader.kill()
-                await harness.until(functools.partial(is_led_by_another, leader.node_id()))
+                await harness.until_another_leads(leader)
                 leader.start()
-                await harness.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
-                harness.acknowledged[b"w0 %d" % number] = await append(harness, b"w0 %d" % number)
+                await harness.until_in_sync()
+                await harness.append(b"w0 %d" % number)
             for node in harness.nodes:
                 node.kill()
             harness.server.stop()
@@ -100,46 +96,24 @@ def test_nothing_acknowledged_is_lost_when_etcd_is_restored_from_before_a_change
             async with asyncio.timeout(NEVER_S):
                 while not all("etcd was restored from the past" in node.output() for node in harness.nodes):
                     await asyncio.sleep(0.05)
-            assert "would lead next" in await command(harness, "repair-metadata")
-            await command(harness, "repair-metadata", "--yes")
-            await harness.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
-            harness.acknowledged[b"w0 3"] = await append(harness, b"w0 3")
+            assert "would lead next" in await harness.command("repair-metadata")
+            await harness.command("repair-metadata", "--yes")
+            await harness.until_in_sync()
+            await harness.append(b"w0 3")
             await harness.check()
 
     asyncio.run(run())
 
 
-def is_led_by_another(node: str, shard: ShardStatus) -> bool:
-    return shard.is_led and shard.leader != node
-
-
-async def command(harness: LogCluster, *words: str, expect: int = 0) -> str:
-    """Run `timestone cluster` on the cluster of a harness, and return what it prints."""
-    name, *more = words
-    url = f"etcd://127.0.0.1:{harness.server.port}/{KEYS.name}"
-    done = await asyncio.to_thread(processes.timestone, "cluster", name, url, *more)
-    assert done.returncode == expect, done
-    return done.stdout + done.stderr
-
-
-async def append(harness: LogCluster, payload: bytes) -> int:
-    client = ClusterClient(harness.etcd, KEYS)
-    try:
-        return await client.append_again(LOG, [payload], timeout_s=NEVER_S)
-    finally:
-        await client.close()
-
-
 async def lose_the_in_sync_replicas(harness: LogCluster, folder: Path) -> None:
     """The third node lacks the second record, and leads after the two that have it are lost."""
-    await harness.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
-    assert "it has a leader" in await command(harness, "recover", "--shard", "0", expect=64)
-    assert await append(harness, b"first") == 0
-    leader = await harness.leader()
-    left = next(node for node in harness.nodes if node is not leader)
+    await harness.until_in_sync()
+    assert "it has a leader" in await harness.command("recover", "--shard", "0", expect=64)
+    assert await harness.append(b"first") == 0
+    left = await harness.follower()
     left.kill()
-    assert await append(harness, b"lost") == 1  # after the dead one was dismissed
-    lost = [node for node in harness.nodes if node is not left]
+    assert await harness.append(b"lost") == 1  # after the dead one was dismissed
+    lost = harness.others(left)
     ids = [node.node_id() for node in lost]
     for node in lost:
         node.kill()
@@ -152,23 +126,23 @@ async def lose_the_in_sync_replicas(harness: LogCluster, folder: Path) -> None:
         node.start()
     harness.nodes[:] = [left, *spares]
     await harness.until_registered(left.name, "d", "e")
-    shown = await command(harness, "recover", "--shard", "0")
+    shown = await harness.command("recover", "--shard", "0")
     assert f"records of {LOG} from offset 1 on are given up" in shown
     assert "nothing was changed" in shown
     assert not (await harness.shard()).is_led
-    await command(harness, "recover", "--shard", "0", "--node", left.name, "--yes")
+    await harness.command("recover", "--shard", "0", "--node", left.name, "--yes")
     await harness.until(lambda shard: shard.is_led and shard.leader == left.node_id())
     for old, new in zip(ids, "de", strict=True):
         await replace_node(harness.etcd, KEYS, old, new, timeout_s=NEVER_S, progress=lambda line: None)
-    assert await append(harness, b"second") == 1
-    shard = await harness.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
+    assert await harness.append(b"second") == 1
+    shard = await harness.until_in_sync()
     assert [(one.log, one.offset) for one in shard.unclean] == [(LOG, 1)]
-    assert "began by command" in await command(harness, "status")
+    assert "began by command" in await harness.command("status")
 
 
 async def lose_the_record(harness: LogCluster) -> None:
     """The record in etcd is removed, then an old one is there; both are made again from what the nodes have."""
-    assert "nothing to repair" in await command(harness, "repair-metadata")
+    assert "nothing to repair" in await harness.command("repair-metadata")
     key = KEYS.shard(0)
     pair = (await harness.etcd.read(key)).pairs[key]
     record = ShardRecord.decode(pair.value)
@@ -177,14 +151,12 @@ async def lose_the_record(harness: LogCluster) -> None:
         await harness.etcd.delete(key)
         if value is not None:
             await harness.etcd.put(key, value, revision=0)
-        assert "would lead next" in await command(harness, "repair-metadata")
-        await command(harness, "repair-metadata", "--yes")
+        assert "would lead next" in await harness.command("repair-metadata")
+        await harness.command("repair-metadata", "--yes")
         await harness.until(lambda shard, least=generation + 1000: shard.is_led and shard.generation > least)  # type: ignore[misc]
-        await append(harness, b"third")
-    await harness.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
-    last = await append(harness, b"last")
-    for node in harness.nodes:
-        node.stop()
-    one, *others = [[found.payload for found in held(node.folder / f"{LOG}-0")] for node in harness.nodes]
+        await harness.append(b"third")
+    await harness.until_in_sync()
+    last = await harness.append(b"last")
+    one, *others = [[each.payload for each in found] for found in await harness.stopped_with(last + 1)]
     assert all(other == one for other in others)
     assert (one[:2], one[last]) == ([b"first", b"second"], b"last")

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,12 @@ from mqtt_front.reasons import Reason
 from tests.cluster.flight_cluster import act
 from tests.cluster.log_cluster import KEYS, LOG, log_cluster
 from tests.cluster.mqtt_cluster import LIMIT_S, MqttCluster, last_words, mqtt_cluster, until
-from tests.cluster.node_processes import NAME, NodeProcess, held
+from tests.cluster.node_processes import NAME, NodeProcess
 from tests.support.flight_server import batch, command, options, put, ticket, values_of
 from tests.support.ports import reserved_port
 from timestone.errors import UnknownLog
 from timestone_cluster.division import Division
 from timestone_cluster.errors import AppendRefused
-from timestone_cluster.node.client import ClusterClient
 from timestone_cluster.operations import delete_log, make_log
 
 LASTING = Properties(session_expiry_interval=0xFFFFFFFF)
@@ -42,28 +42,24 @@ def test_log_is_gone_at_all_nodes_and_a_later_one_has_nothing_of_it_when_a_node_
 ) -> None:
     async def run() -> None:
         async with log_cluster(tmp_path) as harness:
-            client = ClusterClient(harness.etcd, KEYS)
             leader = await harness.leader()
-            assert await client.append_again(LOG, [b"old %d" % one for one in range(50)]) == 0
+            assert await harness.append(*(b"old %d" % one for one in range(50))) == 0
             with pytest.raises(AppendRefused, match="topic 'a/#' contains a wildcard"):
-                await client.append_again(LOG, [b"refused"], topics=["a/#"])
+                await harness.client.append_again(LOG, [b"refused"], topics=["a/#"])
             leader.signal(signal.SIGSTOP)
             with pytest.raises(
                 TimeoutError, match=r"acknowledged within 0\.2 s; attempts that may be in the log: 1;"
             ):
-                await client.append_again(LOG, [b"unknown"], timeout_s=0.2)
+                await harness.client.append_again(LOG, [b"unknown"], timeout_s=0.2)
             leader.signal(signal.SIGCONT)
-            away, back = (node for node in harness.nodes if node is not leader)
-            for node in (away, back):
-                async with asyncio.timeout(LIMIT_S):
-                    while len(held(node.folder / f"{LOG}-0")) < 50:
-                        await asyncio.sleep(0.05)
+            away, back = harness.others(leader)
+            await harness.until_held(50, [away, back])
             away.kill()
             await delete_log(harness.etcd, KEYS, LOG)
             with pytest.raises(ValueError, match=f"invalid log '{LOG}': the cluster has none"):
                 await delete_log(harness.etcd, KEYS, LOG)
             with pytest.raises(UnknownLog, match=f"no log named '{LOG}' in cluster 'plant'"):
-                await client.append_again(LOG, [b"too late"])
+                await harness.append(b"too late")
             async with asyncio.timeout(LIMIT_S):
                 while folders(leader) or folders(back):
                     await asyncio.sleep(0.05)
@@ -74,17 +70,12 @@ def test_log_is_gone_at_all_nodes_and_a_later_one_has_nothing_of_it_when_a_node_
                     await asyncio.sleep(0.05)
             away.kill()
             await make_log(harness.etcd, KEYS, LOG)
-            assert await client.append_again(LOG, [b"new"]) == 0
+            assert await harness.append(b"new") == 0
             away.start()
-            await harness.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
-            assert await client.append_again(LOG, [b"newer"]) == 1
-            await client.close()
-            async with asyncio.timeout(LIMIT_S):
-                while any(len(held(node.folder / f"{LOG}-0")) < 2 for node in harness.nodes):
-                    await asyncio.sleep(0.05)
-            for node in harness.nodes:
-                node.stop()
-                assert [one.payload for one in held(node.folder / f"{LOG}-0")] == [b"new", b"newer"]
+            await harness.until_in_sync()
+            assert await harness.append(b"newer") == 1
+            for found in await harness.stopped_with(2):
+                assert [one.payload for one in found] == [b"new", b"newer"]
             ids = set()
             for node in harness.nodes:
                 with timestone.view(node.folder) as view:
@@ -97,31 +88,23 @@ def test_log_is_gone_at_all_nodes_and_a_later_one_has_nothing_of_it_when_a_node_
 def test_node_that_was_away_over_a_deletion_and_a_new_log_has_only_the_new_one(tmp_path: Path) -> None:
     async def run() -> None:
         async with log_cluster(tmp_path) as harness:
-            client = ClusterClient(harness.etcd, KEYS)
-            leader = await harness.leader()
-            await client.append_again(LOG, [b"old %d" % one for one in range(50)])
-            away = next(node for node in harness.nodes if node is not leader)
-            await harness.until(lambda shard: len(shard.in_sync) == 3)
+            await harness.append(*(b"old %d" % one for one in range(50)))
+            away = await harness.follower()
+            await harness.until_in_sync()
             away.kill()
             for round_number in range(3):
                 await delete_log(harness.etcd, KEYS, LOG)
                 await make_log(harness.etcd, KEYS, LOG)
                 payloads = [b"%d %d" % (round_number, one) for one in range(round_number + 1)]
-                assert await client.append_again(LOG, payloads) == 0
+                assert await harness.append(*payloads) == 0
             (await harness.leader()).kill()  # the node that was away has to be in sync by itself
             away.start()
             for node in harness.nodes:
                 node.start()
-            await harness.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
-            assert await client.append_again(LOG, [b"last"]) == 3
-            await client.close()
-            async with asyncio.timeout(LIMIT_S):
-                while any(len(held(node.folder / f"{LOG}-0")) < 4 for node in harness.nodes):
-                    await asyncio.sleep(0.05)
-            for node in harness.nodes:
-                node.stop()
-                found = [one.payload for one in held(node.folder / f"{LOG}-0")]
-                assert found == [b"2 0", b"2 1", b"2 2", b"last"]
+            await harness.until_in_sync()
+            assert await harness.append(b"last") == 3
+            for found in await harness.stopped_with(4):
+                assert [one.payload for one in found] == [b"2 0", b"2 1", b"2 2", b"last"]
 
     asyncio.run(run())
 
@@ -129,7 +112,7 @@ def test_node_that_was_away_over_a_deletion_and_a_new_log_has_only_the_new_one(t
 def test_records_of_each_log_are_its_own_when_logs_are_deleted_and_leaders_killed_under_load(
     tmp_path: Path,
 ) -> None:
-    """What was acknowledged since the last deletion is there at its offset on all nodes, and nothing older."""
+    """Records acknowledged since the last deletion are at their offsets on all nodes, and nothing older is."""
 
     async def run() -> None:
         async with log_cluster(tmp_path) as harness:
@@ -139,17 +122,15 @@ def test_records_of_each_log_are_its_own_when_logs_are_deleted_and_leaders_kille
 
             async def write() -> None:
                 nonlocal number
-                client = ClusterClient(harness.etcd, KEYS)
                 while not ended.is_set():
                     number += 1
                     payload, log = b"%d" % number, made
                     try:
-                        offset = await client.append_again(LOG, [payload], timeout_s=LIMIT_S)
+                        offset = await harness.append(payload)
                         if log == made:
                             acknowledged[payload] = offset
                     except UnknownLog:
                         await asyncio.sleep(0.02)
-                await client.close()
 
             writer = asyncio.create_task(write())
             for turn in range(5):
@@ -165,19 +146,14 @@ def test_records_of_each_log_are_its_own_when_logs_are_deleted_and_leaders_kille
                     node.kill()
                 await make_log(harness.etcd, KEYS, LOG)
                 node.start()
-                await harness.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
+                await harness.until_in_sync()
             await asyncio.sleep(1)
             ended.set()
             await writer
-            client = ClusterClient(harness.etcd, KEYS)
-            last = await client.append_again(LOG, [b"last"])
-            await client.close()
-            async with asyncio.timeout(LIMIT_S):
-                while any(len(held(node.folder / f"{LOG}-0")) <= last for node in harness.nodes):
-                    await asyncio.sleep(0.05)
-            for node in harness.nodes:
-                node.stop()
-            one, *others = [[one.payload for one in held(node.folder / f"{LOG}-0")] for node in harness.nodes]
+            last = await harness.append(b"last")
+            one, *others = [
+                [each.payload for each in found] for found in await harness.stopped_with(last + 1)
+            ]
             assert all(other == one for other in others)
             assert acknowledged
             assert {payload: one.index(payload) for payload in acknowledged} == acknowledged
@@ -193,16 +169,20 @@ def deleted_by_command(cluster: MqttCluster, *words: str) -> subprocess.Complete
     return subprocess.run(line, capture_output=True, text=True, timeout=100, stdin=subprocess.DEVNULL)
 
 
-def rows(address: str, shard: int) -> list[bytes | None] | None:
-    """Return what a node reads of a partition by Flight; None while it does not have the log or only starts."""
+def has_folders(node: NodeProcess) -> bool:
+    return folders(node, "mqtt") == ["mqtt-0", "mqtt-1"]
+
+
+def has_rows(address: str, shard: int, rows: list[bytes]) -> bool:
+    """Return whether a node reads these of a partition by Flight, which only starts and may not have the log yet."""
     with fl.connect(f"grpc://{address}") as client:
         try:
-            return values_of(client.do_get(ticket(log="mqtt", partition=shard), options()).read_all())
+            return values_of(client.do_get(ticket(log="mqtt", partition=shard), options()).read_all()) == rows
         except fl.FlightUnavailableError:
-            return None
+            return False
         except (fl.FlightError, pa.ArrowException) as error:
             if any(text in str(error) for text in ("no log named", "was deleted")):
-                return None
+                return False
             raise
 
 
@@ -212,18 +192,24 @@ def test_log_of_mqtt_begins_again_for_publishers_sessions_readers_and_producers_
     with ExitStack() as stack:
         ports = {name: stack.enter_context(reserved_port()) for name in "abc"}
         addresses = [f"127.0.0.1:{port}" for port in ports.values()]
-        flight = lambda name: ("--flight", f"127.0.0.1:{ports[name]}")  # noqa: E731
-        cluster = stack.enter_context(mqtt_cluster(tmp_path, own=flight, shards=2))
+
+        def own(name: str) -> tuple[str, str]:
+            return "--flight", f"127.0.0.1:{ports[name]}"
+
+        cluster = stack.enter_context(mqtt_cluster(tmp_path, own=own, shards=2))
         topics = ["t/0", "t/1", "t/2", "t/3"]
         shards = [Division(2, ()).of_topic(topic) for topic in topics]
         assert set(shards) == {0, 1}
 
+        def leader(shard: int = 0) -> Any:
+            return fl.connect(f"grpc://{addresses[cluster.nodes.index(cluster.leader(shard))]}")
+
         def at_leader(kind: str, shard: int = 0, **values: Any) -> dict[str, Any]:
-            with fl.connect(f"grpc://{addresses[cluster.nodes.index(cluster.leader(shard))]}") as client:
+            with leader(shard) as client:
                 return act(client, kind, log="mqtt", partition=shard, **values)
 
         def produce(number: int) -> dict[str, Any]:
-            with fl.connect(f"grpc://{addresses[cluster.nodes.index(cluster.leader())]}") as client:
+            with leader() as client:
                 [answer] = put(
                     client,
                     command(log="mqtt", producer="meter"),
@@ -262,10 +248,10 @@ def test_log_of_mqtt_begins_again_for_publishers_sessions_readers_and_producers_
         cluster.all_led(in_sync=3)
 
         # The nodes have made it again by themselves.
-        for place, node in enumerate(cluster.nodes):
-            until(lambda node=node: folders(node, "mqtt") == ["mqtt-0", "mqtt-1"])  # type: ignore[misc]
+        for node, address in zip(cluster.nodes, addresses, strict=True):
+            until(partial(has_folders, node))
             for shard in (0, 1):
-                until(lambda place=place, shard=shard: rows(addresses[place], shard) == [])  # type: ignore[misc]
+                until(partial(has_rows, address, shard, []))
         again, answer = cluster.client("desk", away, clean=False, properties=LASTING)
         assert answer.session_present
         with cluster.client("device", there[0])[0] as publisher:
@@ -277,10 +263,9 @@ def test_log_of_mqtt_begins_again_for_publishers_sessions_readers_and_producers_
         with cluster.client("late", there[1])[0] as late:
             assert late.subscribe("t/#") == (1,)
             late.expect_silence()  # nothing old is retained
-        for place in range(3):
+        for address in addresses:
             for shard in (0, 1):
-                wanted = [b"new"] * shards.count(shard)
-                until(lambda place=place, shard=shard, wanted=wanted: rows(addresses[place], shard) == wanted)  # type: ignore[misc]
+                until(partial(has_rows, address, shard, [b"new"] * shards.count(shard)))
         assert at_leader("lags")["readers"] == []
         assert produce(0)["first"] == shards.count(0)  # not taken for one that is there
         subscriber.close()

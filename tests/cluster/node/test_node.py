@@ -54,45 +54,42 @@ def test_nothing_acknowledged_is_lost_when_leaders_are_killed_and_nodes_are_susp
 async def _break_nodes(rng: random.Random, folder: Path) -> None:
     async with log_cluster(folder) as harness:
         await harness.until(lambda shard: shard.is_led)
-        ended = asyncio.Event()
-        writers = [asyncio.create_task(harness.write(f"w{number}", ended)) for number in range(3)]
-        loop = asyncio.get_running_loop()
-        ends_s = loop.time() + SECONDS
-        faults = dict.fromkeys(("kill", "suspend", "follower", "slow", "etcd", "restart"), 0)
-        while loop.time() < ends_s:
-            leader = await harness.leader()
-            kind = rng.choice(sorted(faults))
-            faults[kind] += 1
-            node = rng.choice([one for one in harness.nodes if one is not leader])
-            match kind:
-                case "kill":
-                    leader.kill()
-                    await harness.until(lambda shard: shard.is_led)
-                    leader.start()
-                case "suspend":
-                    leader.signal(signal.SIGSTOP)
-                    await harness.until(lambda shard: shard.is_led)
-                    leader.signal(signal.SIGCONT)
-                case "follower":
-                    node.kill()
-                    await asyncio.sleep(rng.uniform(0.1, 3))
-                    node.start()
-                case "slow":
-                    node.signal(signal.SIGSTOP)
-                    await harness.until(lambda shard: shard.is_led and len(shard.in_sync) == 2)
-                    node.signal(signal.SIGCONT)
-                case "etcd":
-                    harness.server.signal(signal.SIGSTOP)
-                    await asyncio.sleep(rng.uniform(0.1, 4))
-                    harness.server.signal(signal.SIGCONT)
-                case "restart":
-                    harness.server.stop()
-                    await asyncio.sleep(rng.uniform(0.1, 4))
-                    await asyncio.to_thread(harness.server.start)
-            await harness.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
-            print(harness.counts(faults), flush=True)
-        ended.set()
-        await asyncio.gather(*writers)
+        async with harness.writing(3):
+            loop = asyncio.get_running_loop()
+            ends_s = loop.time() + SECONDS
+            faults = dict.fromkeys(("kill", "suspend", "follower", "slow", "etcd", "restart"), 0)
+            while loop.time() < ends_s:
+                leader = await harness.leader()
+                kind = rng.choice(sorted(faults))
+                faults[kind] += 1
+                node = rng.choice(harness.others(leader))
+                match kind:
+                    case "kill":
+                        leader.kill()
+                        await harness.until(lambda shard: shard.is_led)
+                        leader.start()
+                    case "suspend":
+                        leader.signal(signal.SIGSTOP)
+                        await harness.until(lambda shard: shard.is_led)
+                        leader.signal(signal.SIGCONT)
+                    case "follower":
+                        node.kill()
+                        await asyncio.sleep(rng.uniform(0.1, 3))
+                        node.start()
+                    case "slow":
+                        node.signal(signal.SIGSTOP)
+                        await harness.until_in_sync(2)
+                        node.signal(signal.SIGCONT)
+                    case "etcd":
+                        harness.server.signal(signal.SIGSTOP)
+                        await asyncio.sleep(rng.uniform(0.1, 4))
+                        harness.server.signal(signal.SIGCONT)
+                    case "restart":
+                        harness.server.stop()
+                        await asyncio.sleep(rng.uniform(0.1, 4))
+                        await asyncio.to_thread(harness.server.start)
+                await harness.until_in_sync()
+                print(harness.counts(faults), flush=True)
         memory = ", ".join(f"{node.name} {node.memory_mib()} MiB" for node in harness.nodes)
         found = await harness.check()
         print(f"{harness.counts(faults)}, {len(found)} held, memory {memory}")
@@ -102,9 +99,8 @@ async def _break_nodes(rng: random.Random, folder: Path) -> None:
 def test_appends_continue_while_etcd_is_away_and_a_node_is_elected_when_it_is_back(tmp_path: Path) -> None:
     async def run() -> None:
         async with log_cluster(tmp_path) as harness:
-            await harness.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
-            client = ClusterClient(harness.etcd, KEYS)
-            harness.acknowledged[b"w0 0"] = await client.append_again(LOG, [b"w0 0"])
+            await harness.until_in_sync()
+            await harness.append(b"w0 0")
             leader = await harness.leader()
             assert not [node.name for node in harness.nodes if "holds no shard" in node.output()]
             pair = (await harness.etcd.read(KEYS.shard(0))).pairs[KEYS.shard(0)]
@@ -112,20 +108,19 @@ def test_appends_continue_while_etcd_is_away_and_a_node_is_elected_when_it_is_ba
             async with asyncio.timeout(NEVER_S):
                 while not all("its record is gone from etcd" in node.output() for node in harness.nodes):
                     await asyncio.sleep(0.1)
-            harness.acknowledged[b"w0 1"] = await client.append(LOG, [b"w0 1"])
+            harness.acknowledged[b"w0 1"] = await harness.client.append(LOG, [b"w0 1"])
             assert (await harness.shard()).is_lost
             assert pair.value.decode() in leader.output()
             await harness.etcd.put(KEYS.shard(0), pair.value, revision=0)
             harness.server.stop()
             for number in range(2, 400):  # for longer than a lease, and more than a few flushes
                 payload = b"w0 %d" % number
-                harness.acknowledged[payload] = await client.append(LOG, [payload])
+                harness.acknowledged[payload] = await harness.client.append(LOG, [payload])
                 await asyncio.sleep(0.01)
             leader.kill()
             harness.server.start()
-            await harness.until(lambda shard: shard.is_led and shard.leader != leader.node_id())
+            await harness.until_another_leads(leader)
             leader.start()
-            await client.close()
             found = await harness.check()
             assert [one.payload for one in found[:400]] == [b"w0 %d" % number for number in range(400)]
 
@@ -138,22 +133,19 @@ def test_follower_that_is_too_slow_leaves_the_in_sync_set_and_catches_up_and_a_s
 ) -> None:
     async def run() -> None:
         async with log_cluster(tmp_path) as harness:
-            await harness.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
-            client = ClusterClient(harness.etcd, KEYS)
+            await harness.until_in_sync()
             leader = await harness.leader()
-            slow = next(node for node in harness.nodes if node is not leader)
+            slow = harness.others(leader)[0]
             slow.signal(signal.SIGSTOP)
             # Not acknowledged before the slow one is out: until then it may be the only other one that has the record.
-            harness.acknowledged[b"w0 0"] = await client.append_again(LOG, [b"w0 0"])
+            await harness.append(b"w0 0")
             shard = await harness.shard()
             assert (shard.leader, slow.node_id() in shard.in_sync) == (leader.node_id(), False)
             for first in range(1, RECORDS, 1000):
-                payloads = [b"w0 %0100d" % number for number in range(first, first + 1000)]
-                offset = await client.append(LOG, payloads)
-                harness.acknowledged |= {one: offset + at for at, one in enumerate(payloads)}
+                await harness.append(*(b"w0 %0100d" % number for number in range(first, first + 1000)))
             began_s = asyncio.get_running_loop().time()
             slow.signal(signal.SIGCONT)
-            await harness.until(lambda shard: len(shard.in_sync) == 3)
+            await harness.until_in_sync()
             took_s = asyncio.get_running_loop().time() - began_s
             print(
                 f"{RECORDS} records of 103 bytes caught up in {took_s:.1f} s, {RECORDS / took_s:.0f} a second"
@@ -162,12 +154,11 @@ def test_follower_that_is_too_slow_leaves_the_in_sync_set_and_catches_up_and_a_s
             # It answers nothing, and its connection does not end: the client has to find out that another one leads.
             number = len(harness.acknowledged)
             with pytest.raises(AppendUnknown):
-                await client.append(LOG, [b"w0 %d" % number])
+                await harness.client.append(LOG, [b"w0 %d" % number])
             harness.unknown.add(b"w0 %d" % number)
             number += 1
-            harness.acknowledged[b"w0 %d" % number] = await client.append_again(LOG, [b"w0 %d" % number])
+            await harness.append(b"w0 %d" % number)
             leader.signal(signal.SIGCONT)
-            await client.close()
             await harness.check()
 
     asyncio.run(run())
@@ -178,14 +169,12 @@ def test_no_node_leads_without_what_was_acknowledged_when_both_members_die_and_t
 ) -> None:
     async def run() -> None:
         async with log_cluster(tmp_path) as harness:
-            await harness.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
-            client = ClusterClient(harness.etcd, KEYS)
+            await harness.until_in_sync()
             leader = await harness.leader()
-            third, other = (node for node in harness.nodes if node is not leader)
+            third, other = harness.others(leader)
             third.kill()
             for number in range(20):  # the first one is acknowledged once the dead one was dismissed
-                payload = b"w0 %d" % number
-                harness.acknowledged[payload] = await client.append_again(LOG, [payload])
+                await harness.append(b"w0 %d" % number)
             leader.kill()
             other.kill()
             third.start()
@@ -197,7 +186,6 @@ def test_no_node_leads_without_what_was_acknowledged_when_both_members_die_and_t
             other.start()
             await harness.until(lambda shard: shard.is_led and third.node_id() in shard.in_sync)
             leader.start()
-            await client.close()
             await harness.check()
 
     asyncio.run(run())
@@ -208,44 +196,39 @@ def test_drained_node_leads_nothing_and_a_replica_that_retention_has_passed_begi
 ) -> None:
     async def run() -> None:
         async with log_cluster(tmp_path) as harness:
-            await harness.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
-            ended = asyncio.Event()
-            writer = asyncio.create_task(harness.write("w0", ended))
-            told: list[str] = []
-            drained = await harness.leader()
-            await drain_node(harness.etcd, KEYS, drained.name, timeout_s=NEVER_S, progress=told.append)
-            assert told[-1] == f"{drained.name} leads no shard and may be stopped", told
-            assert harness.unknown == set(), "a hand-over leaves no append of unknown outcome"
-            drained.stop()
-            leader = await harness.leader()
-            assert leader is not drained
-            await configure_log(
-                harness.etcd,
-                KEYS,
-                LOG,
-                {"segment_entries": 50, "retention_bytes": 100, "segment_age_ms": 1000},
-            )
-            last = max(harness.acknowledged.values())
-            others = [node for node in harness.nodes if node is not drained]
-            async with asyncio.timeout(NEVER_S):
-                while any(first_offset(node) <= last for node in others):
-                    await asyncio.sleep(0.1)
-            drained.start()  # all that it has is deleted elsewhere
-            shard = await harness.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
-            assert shard.leader != drained.node_id()
-            assert "begins again at offset" in drained.output()
-            assert first_offset(drained) > last
-            await undrain_node(harness.etcd, KEYS, drained.name)
-            assert not any(node.is_draining for node in (await cluster_status(harness.etcd, KEYS)).nodes)
-            await harness.etcd.put(KEYS.draining("0123456789abcdef"), b"gone")  # of a node that does not run
-            await undrain_node(harness.etcd, KEYS, "gone")
-            with pytest.raises(ValueError, match="invalid node gone: it is not drained"):
+            await harness.until_in_sync()
+            async with harness.writing(1):
+                told: list[str] = []
+                drained = await harness.leader()
+                await drain_node(harness.etcd, KEYS, drained.name, timeout_s=NEVER_S, progress=told.append)
+                assert told[-1] == f"{drained.name} leads no shard and may be stopped", told
+                assert harness.unknown == set(), "a hand-over leaves no append of unknown outcome"
+                drained.stop()
+                leader = await harness.leader()
+                assert leader is not drained
+                await configure_log(
+                    harness.etcd,
+                    KEYS,
+                    LOG,
+                    {"segment_entries": 50, "retention_bytes": 100, "segment_age_ms": 1000},
+                )
+                last = max(harness.acknowledged.values())
+                async with asyncio.timeout(NEVER_S):
+                    while any(first_offset(node) <= last for node in harness.others(drained)):
+                        await asyncio.sleep(0.1)
+                drained.start()  # all that it has is deleted elsewhere
+                shard = await harness.until_in_sync()
+                assert shard.leader != drained.node_id()
+                assert "begins again at offset" in drained.output()
+                assert first_offset(drained) > last
+                await undrain_node(harness.etcd, KEYS, drained.name)
+                assert not any(node.is_draining for node in (await cluster_status(harness.etcd, KEYS)).nodes)
+                # Of a node that does not run.
+                await harness.etcd.put(KEYS.draining("0123456789abcdef"), b"gone")
                 await undrain_node(harness.etcd, KEYS, "gone")
-            ended.set()
-            await writer
-            client = ClusterClient(harness.etcd, KEYS)
-            last = await client.append_again(LOG, [b"the last one"])
-            await client.close()
+                with pytest.raises(ValueError, match="invalid node gone: it is not drained"):
+                    await undrain_node(harness.etcd, KEYS, "gone")
+            last = await harness.client.append_again(LOG, [b"the last one"])
             for node in harness.nodes:
                 node.stop()
             one, *more = [held_by_offset(node.folder / f"{LOG}-0") for node in harness.nodes]
@@ -283,59 +266,58 @@ def test_node_takes_the_place_of_one_that_is_lost_and_of_one_that_leads(tmp_path
                 await exchange(harness, changes)
 
     async def exchange(harness: LogCluster, changes: HeldProxy) -> None:
-        await harness.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
+        await harness.until_in_sync()
         await configure_cluster(harness.etcd, KEYS, {"balance": False})
-        ended = asyncio.Event()
-        writer = asyncio.create_task(harness.write("w0", ended))
-        leader = await harness.leader()
-        lost, left = [node for node in harness.nodes if node is not leader]
-        lost_id = lost.node_id()
-        changes.hold_requests()
-        lost.kill()
-        shutil.rmtree(lost.folder)
-        lost.start()
-        await harness.until_registered(lost.name)
-        async with asyncio.timeout(NEVER_S):
-            while not changes.has_held:
-                await asyncio.sleep(0.05)
-        known = len(harness.acknowledged)
-        await asyncio.sleep(2)
-        shard = await harness.shard()
-        assert (lost_id in shard.in_sync, lost.node_id() in shard.in_sync) == (True, False)
-        assert len(harness.acknowledged) == known, "nothing is acknowledged that the lost one does not have"
-        changes.release()
-        shard = await harness.until(lambda shard: lost_id not in shard.in_sync)
-        assert lost.node_id() not in shard.in_sync
-        told: list[str] = []
-        with pytest.raises(ValueError, match="2 have this name; give the id"):
-            await replace_node(harness.etcd, KEYS, lost_id, lost.name, timeout_s=1, progress=told.append)
-        new_id = lost.node_id()
-        await asyncio.gather(
-            replace_node(harness.etcd, KEYS, lost_id, new_id, timeout_s=NEVER_S, progress=told.append),
-            has_everything_once_in_sync(harness, lost),
-        )
-        assert [line.split()[-1] for line in told] == ["records", "place"], told
-        spare = NodeProcess(harness.server, tmp_path / "d", "d")
-        harness.nodes.append(spare)  # in place: it is ended with the others
-        spare.start()
-        await harness.until_registered("d")
-        await replace_node(harness.etcd, KEYS, leader.name, "d", timeout_s=NEVER_S, progress=told.append)
-        assert [line.split()[-1] for line in told[2:]] == ["records", "place"], told
-        shard = await harness.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
-        members = {node.node_id() for node in (lost, left, spare)}
-        assert (set(shard.replicas), set(shard.in_sync), shard.adding) == (members, members, ())
-        async with asyncio.timeout(NEVER_S):
-            while "another node has this one's place" not in leader.output():
-                await asyncio.sleep(0.1)
-        for old, new, reason in (
-            (leader.name, "d", "expected one with a replica"),
-            (left.name, "d", "has a replica of shard 0"),
-            (left.name, "f", "expected a registered one"),
-        ):
-            with pytest.raises(ValueError, match=reason):
-                await replace_node(harness.etcd, KEYS, old, new, timeout_s=1, progress=told.append)
-        ended.set()
-        await writer
+        async with harness.writing(1):
+            leader = await harness.leader()
+            lost, left = harness.others(leader)
+            lost_id = lost.node_id()
+            changes.hold_requests()
+            lost.kill()
+            shutil.rmtree(lost.folder)
+            lost.start()
+            await harness.until_registered(lost.name)
+            async with asyncio.timeout(NEVER_S):
+                while not changes.has_held:
+                    await asyncio.sleep(0.05)
+            known = len(harness.acknowledged)
+            await asyncio.sleep(2)
+            shard = await harness.shard()
+            assert (lost_id in shard.in_sync, lost.node_id() in shard.in_sync) == (True, False)
+            assert len(harness.acknowledged) == known, (
+                "nothing is acknowledged that the lost one does not have"
+            )
+            changes.release()
+            shard = await harness.until(lambda shard: lost_id not in shard.in_sync)
+            assert lost.node_id() not in shard.in_sync
+            told: list[str] = []
+            with pytest.raises(ValueError, match="2 have this name; give the id"):
+                await replace_node(harness.etcd, KEYS, lost_id, lost.name, timeout_s=1, progress=told.append)
+            new_id = lost.node_id()
+            await asyncio.gather(
+                replace_node(harness.etcd, KEYS, lost_id, new_id, timeout_s=NEVER_S, progress=told.append),
+                has_everything_once_in_sync(harness, lost),
+            )
+            assert [line.split()[-1] for line in told] == ["records", "place"], told
+            spare = NodeProcess(harness.server, tmp_path / "d", "d")
+            harness.nodes.append(spare)  # in place: it is ended with the others
+            spare.start()
+            await harness.until_registered("d")
+            await replace_node(harness.etcd, KEYS, leader.name, "d", timeout_s=NEVER_S, progress=told.append)
+            assert [line.split()[-1] for line in told[2:]] == ["records", "place"], told
+            shard = await harness.until_in_sync()
+            members = {node.node_id() for node in (lost, left, spare)}
+            assert (set(shard.replicas), set(shard.in_sync), shard.adding) == (members, members, ())
+            async with asyncio.timeout(NEVER_S):
+                while "another node has this one's place" not in leader.output():
+                    await asyncio.sleep(0.1)
+            for old, new, reason in (
+                (leader.name, "d", "expected one with a replica"),
+                (left.name, "d", "has a replica of shard 0"),
+                (left.name, "f", "expected a registered one"),
+            ):
+                with pytest.raises(ValueError, match=reason):
+                    await replace_node(harness.etcd, KEYS, old, new, timeout_s=1, progress=told.append)
         leader.stop()
         harness.nodes = [lost, left, spare]
         await harness.check()

@@ -61,19 +61,8 @@ class Dying:
         for node in self.cluster.nodes:
             node.signal(signal.SIGCONT)
             node.start()
-        await self.cluster.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
+        await self.cluster.until_in_sync()
         return await self.cluster.leader()
-
-    async def follower(self) -> NodeProcess:
-        leader = await self.cluster.leader()
-        return next(node for node in self.cluster.nodes if node is not leader)
-
-    async def more(self) -> None:
-        """Wait until something more is acknowledged."""
-        before = len(self.cluster.acknowledged)
-        async with asyncio.timeout(LIMIT_S):
-            while len(self.cluster.acknowledged) < before + 5:
-                await asyncio.sleep(0.02)
 
 
 async def bring_about(dying: Dying, step: str, count: int) -> None:
@@ -92,12 +81,12 @@ async def bring_about(dying: Dying, step: str, count: int) -> None:
     elif step.endswith("dismiss"):
         await dying.whole()
         dying.arm(step)
-        (await dying.follower()).signal(signal.SIGSTOP)
+        (await cluster.follower()).signal(signal.SIGSTOP)
     elif step.endswith(("admit", "it registers")):
         await dying.whole()
-        node = await dying.follower()
+        node = await cluster.follower()
         node.kill()
-        await cluster.until(lambda shard: len(shard.in_sync) == 2)
+        await cluster.until_in_sync(2)
         dying.arm(step)
         node.start()
     elif step.endswith("renew"):
@@ -115,10 +104,10 @@ async def have_a_leader_die_with_records_of_its_own(dying: Dying) -> NodeProcess
     where the step came between the messages to the two others."""
     while True:
         await dying.whole()
-        await dying.more()  # else there is nothing that the two have in common
+        await dying.cluster.until_more(5)  # else there is nothing that the two have in common
         dying.arm("before leader records")
         former = await dying.died()
-        await dying.cluster.until(lambda shard, dead=former: shard.is_led and shard.leader != dead.node_id())  # type: ignore[misc]
+        await dying.cluster.until_another_leads(former)
         leader = await dying.cluster.leader()
         mine, others = ({one.payload for one in held(node.folder / f"{LOG}-0")} for node in (former, leader))
         if mine - others:
@@ -132,7 +121,7 @@ async def have_followers_die_before_they_know_what_is_committed(dying: Dying) ->
     dying.arm("before follower show")
     first = await dying.died()
     await cluster.until(lambda shard: first.node_id() not in shard.in_sync)
-    await dying.more()
+    await cluster.until_more(5)
     dying.arm("before follower show")
     second = await dying.died()
     with timestone.view(second.folder) as view:
@@ -144,15 +133,15 @@ async def have_followers_die_before_they_know_what_is_committed(dying: Dying) ->
     print(f"{second.name} knew {shown} records of {max(cluster.acknowledged.values()) + 1} to be committed")
     first.start()
     second.start()
-    await cluster.until(lambda shard: shard.is_led and shard.leader != leader.node_id())
-    await dying.more()
+    await cluster.until_another_leads(leader)
+    await cluster.until_more(5)
 
 
 async def have_leaders_die_with_records_of_their_own(dying: Dying) -> None:
     """KIP-101, scene 2: the tails of two leaders, of two generations, are at offsets where a third one has others."""
     cluster = dying.cluster
     await dying.whole()
-    await dying.more()
+    await cluster.until_more(5)
     former: list[NodeProcess] = []
     for _ in range(2):
         dying.arm("before leader records")  # it has written what it has sent to no other
@@ -163,7 +152,7 @@ async def have_leaders_die_with_records_of_their_own(dying: Dying) -> None:
     for node in former:  # the third one leads, and commits nothing before another one has joined it
         cuts = node.output().count("is cut to offset")
         node.start()
-        await dying.more()
+        await cluster.until_more(5)
         async with asyncio.timeout(LIMIT_S):
             while node.output().count("is cut to offset") == cuts:
                 await asyncio.sleep(0.02)
@@ -186,28 +175,26 @@ def test_nothing_acknowledged_is_lost_when_a_node_dies_at_a_step_of(group: str, 
         file = tmp_path / "step"
         made = functools.partial(NodeProcess, program=("tests.cluster.dying_node", str(file)))
         async with log_cluster(tmp_path, made=made) as cluster:
-            await cluster.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
-            ended, dying = asyncio.Event(), Dying(cluster, file)
-            writers = [asyncio.create_task(cluster.write(f"w{number}", ended)) for number in range(2)]
-            for number in range(ROUNDS):
-                for step in GROUPS[group]:
-                    began_s = asyncio.get_running_loop().time()
-                    await bring_about(dying, step, 1 if not number else chance.randrange(1, 200))
-                    node = await dying.died()
-                    for one in cluster.nodes:
-                        one.signal(signal.SIGCONT)
-                        one.start()
-                    await dying.more()
-                    took_s = asyncio.get_running_loop().time() - began_s
-                    print(f"{node.name} died {step}: {took_s:.1f} s, {cluster.counts({})}", flush=True)
-                for scene in SCENES.get(group, ()):
-                    began_s = asyncio.get_running_loop().time()
-                    await scene(dying)
-                    await dying.whole()
-                    took_s = asyncio.get_running_loop().time() - began_s
-                    print(f"{scene.__name__}: {took_s:.1f} s, {cluster.counts({})}", flush=True)
-            ended.set()
-            await asyncio.gather(*writers)
+            await cluster.until_in_sync()
+            dying = Dying(cluster, file)
+            async with cluster.writing():
+                for number in range(ROUNDS):
+                    for step in GROUPS[group]:
+                        began_s = asyncio.get_running_loop().time()
+                        await bring_about(dying, step, 1 if not number else chance.randrange(1, 200))
+                        node = await dying.died()
+                        for one in cluster.nodes:
+                            one.signal(signal.SIGCONT)
+                            one.start()
+                        await cluster.until_more(5)
+                        took_s = asyncio.get_running_loop().time() - began_s
+                        print(f"{node.name} died {step}: {took_s:.1f} s, {cluster.counts({})}", flush=True)
+                    for scene in SCENES.get(group, ()):
+                        began_s = asyncio.get_running_loop().time()
+                        await scene(dying)
+                        await dying.whole()
+                        took_s = asyncio.get_running_loop().time() - began_s
+                        print(f"{scene.__name__}: {took_s:.1f} s, {cluster.counts({})}", flush=True)
             await cluster.check()
             for node in cluster.nodes:
                 assert "Traceback" not in node.output() and "which were shown" not in node.output()

@@ -20,7 +20,7 @@ from tests.support.s3_proxy import s3_proxy
 from tests.support.s3_server import S3Server
 from tests.tiering.conftest import s3, s3_environment  # noqa: F401, a fixture
 from timestone_cluster.etcd.client import EtcdClient
-from timestone_cluster.operations import ShardStatus, make_cluster, make_log
+from timestone_cluster.operations import make_cluster, make_log
 from timestone_tiering.buckets.bucket_url import open_bucket
 from timestone_tiering.errors import NoHistory
 from timestone_tiering.objects.history import log_histories, log_places
@@ -49,10 +49,6 @@ def seen(node: NodeProcess) -> dict[int, bytes]:
     """Return what readers of a node see, by offset."""
     with timestone.view(node.folder) as view, remote_history(view):
         return {record.offset: bytes(record.payload) for record in view.log(LOG)}
-
-
-def is_led_by_another(node: str, shard: ShardStatus) -> bool:
-    return shard.is_led and shard.leader != node
 
 
 def local_start(node: NodeProcess) -> int:
@@ -109,7 +105,7 @@ async def suspend_in_an_upload(cluster: TieredCluster, url: str) -> None:
     suspended.signal(signal.SIGSTOP)
     for name in ways.keys() - {suspended.name}:
         ways[name].release()
-    await harness.until(functools.partial(is_led_by_another, suspended.node_id()))
+    await harness.until_another_leads(suspended)
     await asyncio.sleep(SUSPENDED_S)
     await until_uploaded(url, uploaded_end(url) + 100)
     known, end = manifests(url), uploaded_end(url)
@@ -118,7 +114,7 @@ async def suspend_in_an_upload(cluster: TieredCluster, url: str) -> None:
         while not any(version < max(known) for version in manifests(url) - known):
             await asyncio.sleep(0.05)
     suspended.signal(signal.SIGCONT)
-    await harness.until(lambda shard: len(shard.in_sync) == 3)
+    await harness.until_in_sync()
     assert uploaded_end(url) >= end, "what comes late is not what readers see"
 
 
@@ -140,20 +136,16 @@ def test_history_is_whole_in_the_bucket_and_on_each_node_when_leaders_are_killed
 
     async def check(cluster: TieredCluster) -> None:
         harness = cluster.harness
-        await harness.until(lambda shard: shard.is_led and len(shard.in_sync) == 3)
-        ended = asyncio.Event()
-        writers = [asyncio.create_task(harness.write(f"w{number}", ended)) for number in range(3)]
-        for _ in range(2):
-            await until_uploaded(url, uploaded_end(url) + 100)
-            leader = await harness.leader()
-            leader.kill()
-            killed = leader.node_id()
-            await harness.until(functools.partial(is_led_by_another, killed))
-            leader.start()
-            await harness.until(lambda shard: len(shard.in_sync) == 3)
-        await suspend_in_an_upload(cluster, url)
-        ended.set()
-        await asyncio.gather(*writers)
+        await harness.until_in_sync()
+        async with harness.writing(3):
+            for _ in range(2):
+                await until_uploaded(url, uploaded_end(url) + 100)
+                leader = await harness.leader()
+                leader.kill()
+                await harness.until_another_leads(leader)
+                leader.start()
+                await harness.until_in_sync()
+            await suspend_in_an_upload(cluster, url)
         async with asyncio.timeout(NEVER_S):
             while min(map(local_start, harness.nodes)) == 0:
                 await asyncio.sleep(0.2)
