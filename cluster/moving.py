@@ -43,6 +43,7 @@ async def replace_node(
         raise ValueError(f"invalid node {new}: it has a replica of shard {both[0]} already")
     if only is None:
         await etcd.put(keys.leaving(leaves), old.encode())
+    name = next(one.name for one in found.nodes if one.id == comes)
     for shard in shards:
         pin = tuple(comes if node == leaves else node for node in shard.replicas)
         before = (await etcd.read(keys.pinned(shard.number))).pairs.get(keys.pinned(shard.number))
@@ -50,7 +51,7 @@ async def replace_node(
         is_done = False
         try:
             async with asyncio.timeout(timeout_s):
-                await _replace(etcd, keys, shard.number, leaves, comes, progress)
+                await _replace(etcd, keys, shard.number, leaves, comes, name, progress)
             is_done = True
         finally:
             if not is_done:
@@ -77,8 +78,15 @@ async def unpin_shard(etcd: Coordinator, keys: ClusterKeys, number: int) -> None
 
 
 async def _replace(
-    etcd: Coordinator, keys: ClusterKeys, number: int, old: str, new: str, progress: Callable[[str], None]
+    etcd: Coordinator,
+    keys: ClusterKeys,
+    number: int,
+    old: str,
+    new: str,
+    name: str,
+    progress: Callable[[str], None],
 ) -> None:
+    """Replace a node in one shard. old, new: ids. name: of the new one."""
     while True:
         pairs = (await etcd.read(keys.prefix)).pairs
         pair = pairs.get(keys.shard(number))
@@ -103,7 +111,7 @@ async def _replace(
             continue
         outcome = await etcd.put(keys.shard(number), change.encode(), revision=pair.revision)
         if outcome.is_done:
-            progress(f"shard {number}: {new} {done}")
+            progress(f"shard {number}: {name} {done}")
 
 
 async def _spare(etcd: Coordinator, keys: ClusterKeys, number: int, node: str) -> None:

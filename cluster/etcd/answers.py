@@ -79,6 +79,12 @@ class Token(msgspec.Struct):
     token: str
 
 
+class Refusal(msgspec.Struct):
+    """Why etcd refuses a call."""
+
+    message: str = ""
+
+
 class Event(msgspec.Struct):
     """A change that a watch reports."""
 

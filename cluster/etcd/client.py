@@ -255,14 +255,17 @@ class EtcdClient:
                 raise EtcdUnavailable(f"{url}: {error!r}") from error
             if answer.status != _OK:
                 self._next_endpoint()
-                raise EtcdUnavailable(f"{url}: status {answer.status}: {self._shown(found)}")
+                raise EtcdUnavailable(f"{url}: status {answer.status}: {self._reason_of(found)}")
             return found
         raise EtcdUnavailable(reason or "no endpoint is given")
 
-    def _shown(self, answer: bytes) -> str:
-        """Return the beginning of an answer, unless it repeats a password."""
-        shown = answer[:200].decode(errors="replace").strip()
-        return "" if self._login is not None and self._login.password in shown else repr(shown)
+    def _reason_of(self, answer: bytes) -> str:
+        """Return why a call was refused, or how else the answer begins, unless it repeats a password."""
+        try:
+            shown = msgspec.json.decode(answer, type=answers.Refusal).message
+        except msgspec.MsgspecError:
+            shown = repr(answer[:200].decode(errors="replace").strip())
+        return "" if self._login is not None and self._login.password in shown else shown[:200]
 
     def _next_endpoint(self) -> None:
         self._endpoints.append(self._endpoints.pop(0))

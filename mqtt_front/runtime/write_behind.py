@@ -7,6 +7,7 @@ from concurrent.futures import Executor, Future
 
 from mqtt_front.runtime.loop import Loop
 from mqtt_front.runtime.mailbox import Mailbox
+from timestone.errors import NotLeader
 from timestone.fronts import Documents
 
 _RETRY_S = 1.0
@@ -81,9 +82,10 @@ class WriteBehind:
             (items, waiting), self._writing = self._writing, None
             error = future.exception()
             if error is not None:
-                # What they are about continues; what is at stake is a restart before the next attempt.
-                name = self._space.rpartition(".")[2]
-                self._log.error("%d %ss could not be saved: %s", len(items), name, error)
+                # What they are about continues; what is at stake is a restart before the next attempt. At another
+                # leader that has what it needs of the log.
+                level = logging.DEBUG if isinstance(error, NotLeader) else logging.ERROR
+                self._log.log(level, "could not save %d of %s: %s", len(items), self._space, error)
                 self._pending = {**items, **self._pending}
                 self._loop.call_later(_RETRY_S, self._start)
             for then in waiting:

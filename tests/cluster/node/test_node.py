@@ -298,7 +298,9 @@ def test_node_takes_the_place_of_one_that_is_lost_and_of_one_that_leads(tmp_path
                 replace_node(harness.etcd, KEYS, lost_id, new_id, timeout_s=NEVER_S, progress=told.append),
                 has_everything_once_in_sync(harness, lost),
             )
-            assert [line.split()[-1] for line in told] == ["records", "place"], told
+            assert told == [
+                f"shard 0: {lost.name} {done}" for done in ("copies the records", "has taken the place")
+            ]
             spare = NodeProcess(harness.server, tmp_path / "d", "d")
             harness.nodes.append(spare)  # in place: it is ended with the others
             spare.start()

@@ -208,7 +208,7 @@ def test_failed_save_is_repeated(
     with monkeypatch.context() as broken:
         broken.setattr(store.documents, "put_many", refuse)
         parts.save()
-    assert "could not be saved" in caplog.text
+    assert "could not save 2 of mqtt.retained: the disk is full" in caplog.text
     parts.loop.pass_time(1.0)
     parts.save()
     assert parts.retaining.saved and set(store.documents.items(SPACE)) == {"a", ""}

@@ -9,6 +9,7 @@ import pytest
 
 from mqtt_front.runtime.write_behind import WriteBehind
 from tests.support.manual_loop import ManualLoop
+from timestone.errors import NotLeader
 
 
 class Disk:
@@ -17,12 +18,13 @@ class Disk:
     def __init__(self) -> None:
         self.transactions: list[dict[str, bytes | None]] = []
         self.failures = 0
+        self.error: Exception = OSError("no space left on device")
 
     def put_many(self, space: str, items: dict[str, bytes | None]) -> None:
         assert space == "mqtt.thing"
         if self.failures:
             self.failures -= 1
-            raise OSError("no space left on device")
+            raise self.error
         self.transactions.append(items)
 
     def items(self, space: str) -> dict[str, bytes]:
@@ -90,11 +92,22 @@ def test_failed_write_is_logged_and_repeated_unless_outdated(
     writer.write("a", b"old")
     writer.write("b", b"kept", lambda: called.append("told"))
     loop.run_until(lambda: bool(called))
-    assert "2 things could not be saved: no space left" in caplog.text
+    assert "could not save 2 of mqtt.thing: no space left" in caplog.text
     writer.write("a", b"new")
     loop.pass_time(2)
     loop.run_until(lambda: writer.saved)
     assert disk.transactions == [{"a": b"new", "b": b"kept"}]
+
+
+def test_write_that_another_leader_refuses_needs_no_operator(
+    executor: ThreadPoolExecutor, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk, loop, called = Disk(), ManualLoop(), list[str]()
+    disk.failures, disk.error = 1, NotLeader("another replica leads")
+    writer = WriteBehind(disk, "mqtt.thing", loop, executor, log=logging.getLogger("test"))
+    writer.write("a", b"1", lambda: called.append("refused"))
+    loop.run_until(lambda: bool(called))
+    assert [one.levelname for one in caplog.records if one.name == "test"] in ([], ["DEBUG"])
 
 
 def test_writes_after_the_executor_ended_are_ignored() -> None:

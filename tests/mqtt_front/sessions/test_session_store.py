@@ -294,7 +294,7 @@ def test_failed_save_is_logged_and_repeated(parts: Parts, caplog: pytest.LogCapt
     parts.sessions.connect(session)
     parts.sessions.save(session, lambda: called.append("x"))
     parts.loop.run_until(lambda: bool(called))
-    assert "1 sessions could not be saved: no space left" in caplog.text
+    assert "could not save 1 of mqtt.session: no space left" in caplog.text
     parts.loop.pass_time(2)
     parts.saved()
     assert parts.stored() == {"a"}
