@@ -3,6 +3,7 @@
 The cases run in turn, and each turn begins with another one. All systems of a run are there at the same time: what
 those cost that are not under load at the moment is the same for each."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -33,7 +34,7 @@ from ..options import (
 from ..report import print_report
 from ..working_directory import working_directory
 from .cases import CASES, QUICK, Figures, Lab, Programs, Sizes
-from .goals import GOALS, Sheet, Taken, rows, sheets
+from .goals import FIGURES, GOALS, Sheet, Taken, number, rows, sheets
 from .peer_clusters import installed_versions
 
 _CONNECTIONS = 2500
@@ -133,7 +134,8 @@ def measure(
     lab: Lab, chosen: Sequence[str], repeat: int, progress: Progress
 ) -> tuple[Taken, Mapping[str, str]]:
     """Return the figures of the cases that succeeded in each turn, and why others did not: one system that fails does
-    not cost the figures of the others."""
+    not cost the figures of the others. Each run is printed on standard error, for the case that a later one is
+    interrupted."""
     taken: dict[str, list[Figures]] = {name: [] for name in chosen}
     failures: dict[str, str] = {}
     for turn in range(repeat):
@@ -143,9 +145,14 @@ def measure(
                 continue
             progress(f"{name}, run {turn + 1} of {repeat}")
             try:
-                taken[name].append(_measured(lab, name))
+                figures = _measured(lab, name)
             except _FAILURES as error:
                 failures[name] = str(error)
+                continue
+            taken[name].append(figures)
+            progress("")
+            shown = ", ".join(f"{FIGURES[figure]} {number(value)}" for figure, value in figures.items())
+            print(f"{name}, run {turn + 1} of {repeat}: {shown}", file=sys.stderr, flush=True)
     return {name: turns for name, turns in taken.items() if name not in failures}, failures
 
 

@@ -41,7 +41,7 @@ from .comparison import Comparison, build_comparison, take_turns
 from .presets import PRESETS
 from .scenario import PAIRED, Outcome, Scenario
 from .servers import null_servers, timestone_server
-from .table import print_comparisons
+from .table import print_comparison, print_environment
 from .target import Target
 
 Servers = Callable[[Path], contextlib.AbstractContextManager[Sequence[Target]]]
@@ -169,8 +169,8 @@ def command(
 
 
 def report(plan: Sequence[tuple[Scenario, Servers]], how: Reporting) -> None:
-    """Run each scenario on its servers, freshly started for it, and show all results together. Raises BenchmarkError
-    when it cannot run here."""
+    """Run each scenario on its servers, freshly started for it, and print its table as soon as it is measured; JSON is
+    one document at the end. Raises BenchmarkError when it cannot run here."""
     progress = progress_line()
     draw = plot_writer(how.plot, f"{__package__}.plot")
     if not how.directory.is_dir():
@@ -178,23 +178,32 @@ def report(plan: Sequence[tuple[Scenario, Servers]], how: Reporting) -> None:
     repeat = how.repeat or (_QUICK_REPEAT if how.quick else _REPEAT)
     environment = probe_environment(how.directory)
     allow_connections(max(scenario.publishers + scenario.subscribers for scenario, _ in plan))
-    comparisons = []
-    for scenario, servers in plan:
-        runs: dict[str, list[Outcome]] = {}
-        # A server keeps the memory of closed connections, so only a new one shows the memory of the next.
-        fresh = repeat if scenario.name == "connection" else 1
-        for _ in range(fresh):
-            measured = _measure(scenario, servers, how.directory, repeat // fresh, progress)
-            for name, outcomes in measured.items():
-                runs.setdefault(name, []).extend(outcomes)
-        comparisons.append(build_comparison(scenario, runs))
-    progress("")
+    comparisons: list[Comparison] = []
+    if not how.as_json:
+        print_environment(environment)
+    try:
+        for scenario, servers in plan:
+            comparisons.append(_compare(scenario, servers, how.directory, repeat, progress))
+            progress("")
+            if not how.as_json:
+                print_comparison(comparisons[-1])
+    finally:  # also those of a run that is interrupted
+        if how.as_json and comparisons:
+            print_json(_to_json(environment, comparisons))
     if draw is not None:
         draw(environment, comparisons, how.plot)
-    if how.as_json:
-        print_json(_to_json(environment, comparisons))
-    else:
-        print_comparisons(environment, comparisons)
+
+
+def _compare(
+    scenario: Scenario, servers: Servers, parent: Path, repeat: int, progress: Progress
+) -> Comparison:
+    runs: dict[str, list[Outcome]] = {}
+    # A server keeps the memory of closed connections, so only a new one shows the memory of the next.
+    fresh = repeat if scenario.name == "connection" else 1
+    for _ in range(fresh):
+        for name, outcomes in _measure(scenario, servers, parent, repeat // fresh, progress).items():
+            runs.setdefault(name, []).extend(outcomes)
+    return build_comparison(scenario, runs)
 
 
 def allow_connections(count: int) -> None:

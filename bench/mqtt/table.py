@@ -1,6 +1,6 @@
 """A comparison of servers as a table for a person."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from rich.table import Table
@@ -91,15 +91,14 @@ def columns(name: str, *, delivers: bool, paced: bool) -> list[Column]:
     ]
 
 
-def print_comparisons(environment: Environment, comparisons: Sequence[Comparison]) -> None:
-    """Header, then table and warnings of each, on standard output."""
+def print_environment(environment: Environment) -> None:
+    """Print the header of the tables on standard output."""
     for line in environment.lines():
         print_text(line)
-    for comparison in comparisons:
-        _print(comparison)
 
 
-def _print(comparison: Comparison) -> None:
+def print_comparison(comparison: Comparison) -> None:
+    """Print the table of a scenario with its warnings on standard output."""
     print()
     print_text(f"{comparison.scenario.describe()}, medians of {comparison.repeat}")
     print()

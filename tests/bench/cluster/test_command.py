@@ -45,6 +45,19 @@ def test_it_measures_a_cluster_beside_a_single_node_and_leaves_nothing_behind(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_interrupted_run_has_printed_each_finished_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(lab: Lab) -> dict[str, float]:
+        raise KeyboardInterrupt
+
+    cases = {"kill": Case(lambda lab: {"pause_s": 3.25}, "kill"), "hand-over": Case(interrupt, "hand-over")}
+    monkeypatch.setattr("timestone_bench.cluster.command.CASES", cases)
+    with Lab(tmp_path, QUICK, Programs()) as lab, pytest.raises(KeyboardInterrupt):
+        measure(lab, list(cases), 2, lambda line: None)
+    assert capsys.readouterr() == ("", "kill, run 1 of 2: pause s 3.25\n")
+
+
 def test_case_is_tried_again_and_left_out_when_it_fails_always(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,9 +7,11 @@ import click
 import pytest
 
 from tests.bench.commands import run as run_command
+from tests.bench.mqtt.outcomes import outcome
 from tests.support.mqtt_process import MqttProcess
 from timestone_bench.errors import BenchmarkError
 from timestone_bench.mqtt import command
+from timestone_bench.mqtt.scenario import Outcome, Scenario
 from timestone_cli.errors import UsageError
 
 
@@ -111,6 +113,26 @@ def test_what_cannot_work_is_said_in_one_line(tmp_path: Path, words: list[str], 
     with pytest.raises(BenchmarkError, match=complaint):
         run(tmp_path, *words)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("words", [[], ["--json"]])
+def test_interrupted_run_shows_the_scenarios_that_it_has_measured(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def measure(scenario: Scenario, *others: object) -> dict[str, list[Outcome]]:
+        if scenario.name == "fan-out":
+            raise KeyboardInterrupt
+        return {"timestone synced": [outcome(200_000, 3.0)], "other": [outcome(50_000, 4.0, lost=7)]}
+
+    monkeypatch.setattr(command, "_measure", measure)
+    with pytest.raises(click.Abort):
+        run(tmp_path, "fan-in", "fan-out", "--repeat", "1", *words)
+    said = capsys.readouterr().out
+    if words:
+        (comparison,) = json.loads(said)["comparisons"]
+        assert [row["name"] for row in comparison["servers"]] == ["timestone synced", "other"]
+    else:
+        assert "fan-in: QoS 1" in said and "warning: other: 7 lost" in said and "fan-out" not in said
 
 
 def test_unknown_scenario_is_wrong_usage_that_names_the_known_ones(tmp_path: Path) -> None:

@@ -1,15 +1,14 @@
 import pytest
 
 from tests.bench.mqtt.outcomes import COMPARISON
-from tests.bench.results import ENVIRONMENT
-from timestone_bench.mqtt.table import columns, print_comparisons
+from timestone_bench.mqtt.table import columns, print_comparison
 
 
 def test_a_table_has_a_line_for_each_server_and_the_warnings_behind_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
-    print_comparisons(ENVIRONMENT, [COMPARISON])
+    print_comparison(COMPARISON)
     lines = capsys.readouterr().out.splitlines()
     text = " ".join(line.strip() for line in lines)
     assert (
