@@ -14,7 +14,8 @@ from typing import NamedTuple, Protocol
 
 from mqtt_front.codec.frame import frame_acknowledgements
 from mqtt_front.delivery.packing import Packed, pack
-from mqtt_front.feeds.feed import Cursor, Feed, FeedState, FeedWake, OnWake
+from mqtt_front.feeds.feed import Feed, FeedState, FeedWake, OnWake
+from mqtt_front.feeds.shared_reads import Cursor
 from mqtt_front.kernel.loops import SingleDelivery
 from mqtt_front.runtime.clocks import PassingTime
 from mqtt_front.runtime.loop import Loop
@@ -197,7 +198,9 @@ class Delivery:
             feed.state = FeedState.PARKED
         elif in_memory:
             try:
-                batch = reader.read(max_records=room, max_bytes=_STEP_BYTES, max_scan=_SCAN_RECORDS)
+                batch = feed.source.reads.read(
+                    reader, max_records=room, max_bytes=_STEP_BYTES, max_scan=_SCAN_RECORDS
+                )
             except Exception as error:
                 self._failed(feed, reader, error)
             else:

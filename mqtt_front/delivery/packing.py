@@ -2,7 +2,7 @@
 I/O; the result is one buffer."""
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from mqtt_front.codec.frame import Form, Records, frame_publishes, publish_size,
 from mqtt_front.codec.packets import MQTT_5
 from mqtt_front.delivery.position_properties import PositionProperties, frame_placed
 from mqtt_front.feeds.feed import Feed
+from mqtt_front.feeds.shared_reads import SharedBatch
 from mqtt_front.feeds.subscription import Grant
 from mqtt_front.kernel.loops import frame_records
 from mqtt_front.protocol.header_block import NO_HEADERS, StoredHeaders, stored_headers
@@ -19,9 +20,8 @@ from mqtt_front.sessions.session import InFlight, Target
 from timestone.reading.batch import Batch
 from timestone.record import FLAG_RETAIN
 
-SharedKey = tuple[int, int, int, bytes, bytes, bool, int]
-_FEW = 8
-"""Fewer records are framed faster than it is determined whether others have the same packets."""
+_FEW_TOPICS = 8
+"""A batch of more topics is framed faster than it is determined whether others have the same packets."""
 _EXPIRY = b"\x02"
 _MICROSECONDS = 1_000_000
 
@@ -43,16 +43,52 @@ def pack(feed: Feed, batch: Batch, target: Target, time: PassingTime) -> Packed:
     """Encode the records of `batch`, and advance the window of the feed and the packet ids of the session.
 
     The caller has limited the batch to the room in the window."""
+    shared = feed.source.reads.last
+    key = None if shared is None or shared.batch is not batch else _shared_key(feed, shared, target)
+    if shared is None or key is None:
+        packed = _pack_own(feed, batch, target, time)
+    elif (known := shared.packets.get(key)) is not None:
+        packed = known
+    else:
+        packed = _pack_own(feed, batch, target, time)
+        if batch.plain and packed.delivered_count == len(batch) and not packed.oversize_count:
+            shared.packets[key] = packed
+    feed.window.seen = max(feed.window.seen, batch.next_offset)
+    return packed
+
+
+def _shared_key(feed: Feed, shared: SharedBatch, target: Target) -> tuple[Any, ...] | None:
+    """Return what decides on the packets of a batch, if they are the same for all feeds with such a key: of plain
+    records at QoS 0, of a few topics, without aliases."""
+    if (
+        not shared.is_shared
+        or target.aliases is not None
+        or feed.gap is not None
+        or feed.replaying
+        or (feed.tells_place and target.level == MQTT_5)
+        or len(shared.topic_ids) > _FEW_TOPICS
+    ):
+        return None
+    first = int(shared.batch.offsets[0])
+    key: list[Any] = [target.packet_bytes]
+    for topic_id in shared.topic_ids:
+        form = feed.forms.get(topic_id)
+        if form is None or form.qos or first < max(form.first_offset, feed.qos0_from):
+            return None
+        key += (form.head, form.block, form.retain)
+    return tuple(key)
+
+
+def _pack_own(feed: Feed, batch: Batch, target: Target, time: PassingTime) -> Packed:
+    """As `pack`, for one feed."""
     replay_until = feed.window.seen if feed.replaying else 0
     if not feed.sent_below or not len(batch) or batch.offsets[0] >= feed.sent_below:
-        packed = _pack(feed, batch, target, time, replay_until)
-    else:
-        below = batch.offsets < feed.sent_below
-        packed = _pack(feed, batch.select(below), target, time, replay_until)
-        packed = packed._replace(data=with_duplicate_flag(packed.data))
-        if not below.all():
-            packed = _joined(packed, _pack(feed, batch.select(~below), target, time, replay_until))
-    feed.window.seen = max(feed.window.seen, batch.next_offset)
+        return _pack(feed, batch, target, time, replay_until)
+    below = batch.offsets < feed.sent_below
+    packed = _pack(feed, batch.select(below), target, time, replay_until)
+    packed = packed._replace(data=with_duplicate_flag(packed.data))
+    if not below.all():
+        packed = _joined(packed, _pack(feed, batch.select(~below), target, time, replay_until))
     return packed
 
 
@@ -110,10 +146,6 @@ def _pack_plain(
     """Encode records without header blocks, nearly all of them, as a run, up to the first that needs special
     handling. Return its position and the packets."""
     session, forms = feed.session, feed.forms
-    key = _shared_key(feed, batch, target) if positions is None else None
-    known: Packed | None = feed.source.framed.get(key)
-    if known is not None:
-        return len(batch), known
     records = Records(batch.data, batch.offsets, batch.topic_ids, batch.flags, batch.starts, batch.lengths)
     ids = session.packet_ids.next(len(batch), session.ids_in_use()) if feed.needs_packet_ids else []
     if positions is not None:
@@ -136,30 +168,7 @@ def _pack_plain(
         session.packet_ids.last = ids[len(framed.offsets) - 1]
     if target.aliases is not None and not target.aliases.settled and framed.packet_count == framed.end:
         _count_topics(feed, batch, framed.end, target)
-    packed = Packed(framed.data, framed.packet_count, 0, 0, 2 in framed.qos)
-    if key is not None and framed.packet_count == len(batch):
-        feed.source.framed.clear()
-        feed.source.framed[key] = packed
-    return framed.end, packed
-
-
-def _shared_key(feed: Feed, batch: Batch, target: Target) -> SharedKey | None:
-    """Return what determines the packets of a batch, if they are the same for all subscribers of its only topic: at
-    QoS 0, without an alias."""
-    if len(batch) < _FEW:
-        return None
-    first, last = int(batch.offsets[0]), int(batch.offsets[-1])
-    topic_id = int(batch.topic_ids[0])
-    form = feed.forms.get(topic_id)
-    if (
-        form is None
-        or form.qos
-        or target.aliases is not None
-        or first < max(form.first_offset, feed.qos0_from)
-        or not (batch.topic_ids == topic_id).all()
-    ):
-        return None
-    return first, last, len(batch), form.head, form.block, form.retain, target.packet_bytes
+    return framed.end, Packed(framed.data, framed.packet_count, 0, 0, 2 in framed.qos)
 
 
 def _learn_forms(feed: Feed, batch: Batch, target: Target, *, told: bool) -> None:

@@ -3,12 +3,13 @@ records the subscriptions of the session grant. It does not read by itself; `del
 
 import enum
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from mqtt_front.codec.fields import text
 from mqtt_front.codec.frame import Form
 from mqtt_front.feeds.group_store import Groups
 from mqtt_front.feeds.in_flight_window import InFlightWindow
+from mqtt_front.feeds.shared_reads import Cursor, SharedReads
 from mqtt_front.feeds.subscription import Grant, Subscription
 from mqtt_front.kernel import loops
 from mqtt_front.retained.messages import RetainedMessages
@@ -54,29 +55,14 @@ class LogSource(NamedTuple):
     """Topic names with their length, as in a PUBLISH, by topic id."""
     retained: RetainedMessages
     groups: Groups
-    framed: dict[Any, Any]
-    """Packets of the last batch that are the same for all its subscribers; see `delivery.packing`."""
+    reads: SharedReads
     partition: int | None = None
     """Number of the partition of a log that has several."""
 
     @classmethod
     def of(cls, log: Log, groups: Groups | None = None) -> "LogSource":
         """Return a source without any known topics."""
-        return cls(log, {}, RetainedMessages(log), Groups() if groups is None else groups, {})
-
-
-class Cursor(Protocol):
-    """Source of the records of a feed: a `timestone.reader.Reader`, or an object with its interface. Any thread may
-    call `wake`; the thread that serves the feed calls the rest."""
-
-    @property
-    def offset(self) -> int: ...
-    @property
-    def caught_up(self) -> bool: ...
-    def read(self, *, max_records: int = ..., max_bytes: int = ..., max_scan: int | None = None) -> Batch: ...
-    def park(self) -> bool: ...
-    def seek(self, offset: int) -> None: ...
-    def close(self) -> None: ...
+        return cls(log, {}, RetainedMessages(log), Groups() if groups is None else groups, SharedReads())
 
 
 def own_key(source: LogSource, topic_filter: str) -> str:

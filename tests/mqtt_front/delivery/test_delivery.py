@@ -394,13 +394,23 @@ def test_read_that_ends_after_a_disconnect_is_discarded(short_tail: Parts) -> No
     assert client.publishes == []
 
 
-def test_subscribing_during_a_read_from_the_disk_misses_nothing(short_tail: Parts) -> None:
-    parts = short_tail
+def test_subscribing_during_a_read_from_the_disk_misses_nothing(
+    short_tail: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts, subscribed = short_tail, threading.Event()
+    original = Delivery._read_from_disk
+
+    def read_later(delivery: Delivery, feed: Feed, reader: Reader, room: int) -> None:
+        assert subscribed.wait(10)
+        original(delivery, feed, reader, room)
+
+    monkeypatch.setattr(Delivery, "_read_from_disk", read_later)
     session, client = parts.client("a")
     parts.publish(b"1", topic="a")
     parts.loop.run_until(lambda: parts.state(session) is FeedState.READING)
     session.subscribe(Subscription("b", 1), [parts.source])
     parts.delivery.start(session)
+    subscribed.set()
     parts.publish(b"2", topic="b")
     parts.loop.run_until(lambda: len(client.publishes) >= 2)
     assert [one.payload for one in client.take()] == [b"1", b"2"]

@@ -399,7 +399,7 @@ def test_subscribers_of_the_same_bytes_share_their_packets(log: Log) -> None:
         session.attach(lambda woken: None)
         return session.feeds["mqtt"]
 
-    alike = [feed_of(one) for one in (Subscription("t", 0), Subscription("t/#", 0))]
+    alike = [feed_of(Subscription("t", 0)) for _ in range(4)]
     retaining = feed_of(Subscription("t", 0, retain_as_published=True))
     acknowledging, every_topic = feed_of(Subscription("t", 1)), feed_of(Subscription("#", 0))
     late = feed_of(Subscription("t", 0))
@@ -409,17 +409,27 @@ def test_subscribers_of_the_same_bytes_share_their_packets(log: Log) -> None:
         WriteBatch([b"%d" % number for number in range(20)], log.topic_id("t"), flags=1), ack="written"
     )
     log.append_batch(WriteBatch([b"x"] * 20, log.topic_id("u")), ack="written")
-    results = []
-    for feed in feeds:
+
+    def packed(feed: Feed, packet_bytes: int = 1 << 28) -> Packed:
         assert feed.reader is not None
-        pack(
-            feed, feed.reader.read(), Target(4, 1 << 28), PassingTime()
-        )  # how the topic is sent is known from now on
         feed.reader.seek(0)
-        results.append(pack(feed, feed.reader.read(), Target(4, 1 << 28), PassingTime()))
-    for one in results[:2]:
-        assert one.data is results[0].data and one.delivered_count == 20
-    assert results[2].data is not results[0].data and len(results[2].data) == len(results[0].data)
-    assert results[3].delivered_count == 20 and len(acknowledging.session.in_flight) == 0
-    assert results[4].delivered_count == 40
-    assert results[5].delivered_count == 15
+        batch = source.reads.read(feed.reader, max_records=100, max_bytes=1 << 20, max_scan=100)
+        assert feed.reader.offset == batch.next_offset
+        return pack(feed, batch, Target(4, packet_bytes), PassingTime())
+
+    for feed in feeds:
+        assert feed.reader is not None  # how the topic is sent is known from now on
+        pack(feed, feed.reader.read(), Target(4, 1 << 28), PassingTime())
+    results = [packed(feed) for feed in feeds]
+    of_all = results[1].data
+    assert [one.data is of_all for one in results[1:4]] == [True, True, True]
+    assert results[0].data == of_all and results[0].delivered_count == 20  # it did not know of the others
+    assert results[4].data != of_all and len(results[4].data) == len(of_all)
+    assert results[5].delivered_count == 20 and not acknowledging.session.in_flight
+    assert results[6].delivered_count == 40
+    assert results[7].delivered_count == 15
+    assert packed(alike[0], 50).data == of_all
+    assert packed(alike[1], 50).data is not of_all
+    log.append_batch(WriteBatch([b"y"] * 20, log.topic_id("t")), ack="written")
+    assert packed(alike[2]).delivered_count == 40
+    assert packed(alike[3]).data.startswith(of_all)

@@ -1,0 +1,79 @@
+"""Batches that feeds with the same filters read one after another: each is read once, and packets that are the same for
+all of them are encoded once."""
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from timestone.reader import Reader
+from timestone.reading.batch import Batch
+
+_FILTER_SETS = 8
+"""Number of batches that are kept: of feeds that take turns with different filters."""
+
+
+class Cursor(Protocol):
+    """Source of the records of a feed: a `timestone.reader.Reader`, or an object with its interface. Any thread may
+    call `wake`; the thread that serves the feed calls the rest."""
+
+    @property
+    def offset(self) -> int: ...
+    @property
+    def caught_up(self) -> bool: ...
+    def read(self, *, max_records: int = ..., max_bytes: int = ..., max_scan: int | None = None) -> Batch: ...
+    def park(self) -> bool: ...
+    def seek(self, offset: int) -> None: ...
+    def close(self) -> None: ...
+
+
+class SharedBatch:
+    """A batch, and its packets by what decides on them (`delivery.packing`)."""
+
+    __slots__ = ("_topic_ids", "batch", "is_shared", "packets")
+
+    def __init__(self, batch: Batch) -> None:
+        self.batch = batch
+        self.is_shared = False
+        """Whether a second feed has read it. For one alone it is not worth to look at the topics."""
+        self.packets: dict[Any, Any] = {}
+        self._topic_ids: list[int] | None = None
+
+    @property
+    def topic_ids(self) -> list[int]:
+        """Return the topics of the records, each once."""
+        if self._topic_ids is None:
+            self._topic_ids = np.unique(self.batch.topic_ids).tolist()
+        return self._topic_ids
+
+
+class SharedReads:
+    """Last batches that were read from one log in memory. Used by the event loop's thread only."""
+
+    __slots__ = ("_batches", "_end_offset", "last")
+
+    def __init__(self) -> None:
+        self._end_offset = -1
+        self._batches: dict[tuple[Any, ...], SharedBatch] = {}
+        self.last: SharedBatch | None = None
+        """What the last call of `read` has returned; None if other feeds cannot have it."""
+
+    def read(self, cursor: Cursor, *, max_records: int, max_bytes: int, max_scan: int) -> Batch:
+        """Read as `Reader.read` does; a batch that another one with the same filters has read from the same offset to
+        the same end of the log is not read again. Raises as that does."""
+        if type(cursor) is not Reader:
+            self.last = None
+            return cursor.read(max_records=max_records, max_bytes=max_bytes, max_scan=max_scan)
+        end_offset = cursor.log.end_offset
+        if end_offset != self._end_offset or len(self._batches) == _FILTER_SETS:
+            self._end_offset = end_offset
+            self._batches.clear()
+        key = cursor.offset, max_records, cursor.topics
+        self.last = self._batches.get(key)
+        if self.last is None:
+            batch = cursor.read(max_records=max_records, max_bytes=max_bytes, max_scan=max_scan)
+            self.last = self._batches[key] = SharedBatch(batch)
+        else:
+            cursor.log.check_open()
+            self.last.is_shared = True
+            cursor.offset = self.last.batch.next_offset
+        return self.last.batch
