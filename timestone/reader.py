@@ -121,6 +121,11 @@ class Reader(loops.ReaderCursor):
         return None if self._filters is None else tuple(self._filters)
 
     @property
+    def filter_count(self) -> int:
+        """Return the number of topic filters; 0 for all records."""
+        return 0 if self._filters is None else len(self._filters)
+
+    @property
     def caught_up(self) -> bool:
         """Return whether there is nothing at or after `offset` now."""
         return self.offset >= self.log.end_offset

@@ -72,6 +72,13 @@ def test_many_filters_are_read_each_and_not_all_kept(log: Log) -> None:
     assert len(reads._batches) < 10
 
 
+def test_readers_of_many_filters_read_by_themselves(log: Log) -> None:
+    reads, topics = SharedReads(), ["a", *(f"other/{number}" for number in range(100))]
+    first, second = (read(reads, log.reader(0, topics=topics)) for _ in range(2))
+    assert first is not second and first.payloads() == second.payloads() == [b"1", b"3"]
+    assert reads.last is None
+
+
 def test_reader_of_a_closed_store_gets_no_batch_of_another(log: Log, store: Store) -> None:
     reads, first, second = SharedReads(), log.reader(0, topics=["a"]), log.reader(0, topics=["a"])
     read(reads, first)
