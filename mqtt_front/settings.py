@@ -33,33 +33,25 @@ class MqttSettings(SecuritySettings):
     closed connection, and the server logs one line."""
 
     # Behaviour.
-    listen: str | None = field(
-        default="127.0.0.1:1883",
-        metadata={
-            "help": "address of plain TCP; port 0 selects a free port; none: only `listeners`",
-            "heading": "listeners, topics and sessions",
-            "metavar": "HOST:PORT",
-        },
+    listen: str | None = setting(
+        "127.0.0.1:1883",
+        "address of plain TCP; port 0 selects a free port; none: only `listeners`",
+        heading="listeners, topics and sessions",
+        metavar="HOST:PORT",
     )
-    listeners: tuple[ListenerSettings, ...] = field(
-        default=(), metadata={"help": "tables of further listeners, for TLS, WebSocket or other rules"}
+    listeners: tuple[ListenerSettings, ...] = setting(
+        (), "tables of further listeners, for TLS, WebSocket or other rules"
     )
     share_ports: bool = setting(
         False,
         "let other processes of this user listen at the same addresses, and take a share of the clients",
     )
-    ack: Ack | None = field(
-        default=None,
-        metadata={
-            "help": "level at which a PUBACK is sent: memory, written or synced; none: the store's ack"
-        },
+    ack: Ack | None = setting(
+        None, "level at which a PUBACK is sent: memory, written or synced; none: the store's ack"
     )
-    default_log: str = field(
-        default="mqtt", metadata={"help": "log of the topics that match no route", "metavar": "LOG"}
-    )
-    routes: tuple[Route, ...] = field(
-        default=(),
-        metadata={"help": "tables of filter and log; the first filter that matches a topic applies"},
+    default_log: str = setting("mqtt", "log of the topics that match no route", metavar="LOG")
+    routes: tuple[Route, ...] = setting(
+        (), "tables of filter and log; the first filter that matches a topic applies"
     )
     session_expiry_max_s: int = setting(
         0xFFFFFFFF,
@@ -68,27 +60,20 @@ class MqttSettings(SecuritySettings):
         low=0,
         high=0xFFFFFFFF,
     )
-    server_reference: str | None = field(
-        default=None,
-        metadata={
-            "help": "server that MQTT 5 clients are redirected to when this one has too many or stops; none: no "
-            "redirection",
-            "metavar": "HOST:PORT",
-        },
+    server_reference: str | None = setting(
+        None,
+        "server that MQTT 5 clients are redirected to when this one has too many or stops; none: no "
+        "redirection",
+        metavar="HOST:PORT",
     )
-    redirect: bool = field(
-        default=False, metadata={"help": "admit no client and redirect all permanently to server_reference"}
+    redirect: bool = setting(False, "admit no client and redirect all permanently to server_reference")
+    response_topic_prefix: str | None = setting(
+        None,
+        "response information for MQTT 5 clients that ask for it: this prefix and their client id; "
+        "none: no response information",
     )
-    response_topic_prefix: str | None = field(
-        default=None,
-        metadata={
-            "help": "response information for MQTT 5 clients that ask for it: this prefix and their client id; "
-            "none: no response information"
-        },
-    )
-    deliver_missed_qos0: bool = field(
-        default=False,
-        metadata={"help": "also deliver QoS 0 messages that a session missed while it was disconnected"},
+    deliver_missed_qos0: bool = setting(
+        False, "also deliver QoS 0 messages that a session missed while it was disconnected"
     )
 
     queue_expiry_s: int = setting(

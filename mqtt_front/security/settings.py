@@ -1,6 +1,6 @@
 """Settings of authentication and authorisation: frozen values with units, ranges and reasons. Reads no file."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from timestone.settings_schema import setting
@@ -15,17 +15,12 @@ class SecuritySettings(LoginSettings):
         None,
         "admit clients without credentials; none: only if no authentication is configured",
     )
-    acl_file: Path | None = field(
-        default=None,
-        metadata={"help": "access rules in mosquitto's format; none: everything is allowed"},
-    )
-    device_topics: str | None = field(
-        default=None,
-        metadata={
-            "help": "filter with %c (client id) or %u (user) as a level, to which all clients but `backend_users` are "
-            "confined; none: no restriction",
-            "metavar": "FILTER",
-        },
+    acl_file: Path | None = setting(None, "access rules in mosquitto's format; none: everything is allowed")
+    device_topics: str | None = setting(
+        None,
+        "filter with %c (client id) or %u (user) as a level, to which all clients but `backend_users` are "
+        "confined; none: no restriction",
+        metavar="FILTER",
     )
     backend_users: tuple[str, ...] = setting((), "users that device_topics does not confine")
     tell_not_authorized: bool = setting(
