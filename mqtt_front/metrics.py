@@ -1,13 +1,8 @@
 """Counters of a front under their names, each from the part that counts it."""
 
-from collections import Counter
 from typing import Protocol
 
-from mqtt_front.delivery.delivery import Delivery
-from mqtt_front.ingest.ingest import Ingest
-from mqtt_front.ingest.routing import Router
-from mqtt_front.net.client_socket import Counts
-from mqtt_front.net.outbound_limit import OutboundLimit
+from mqtt_front.net.client_protocol import ProtocolServer
 from mqtt_front.retained.keeper import Retaining
 from mqtt_front.security.guard import Guard
 from mqtt_front.sessions.session_store import Sessions
@@ -64,19 +59,13 @@ HELP: dict[str, tuple[Kind, str]] = {
 """Kind and meaning of each counter of `counters` but those of the limits, which are one metric."""
 
 
-class Counted(Protocol):
+class Counted(ProtocolServer, Protocol):
     """The counting parts of a server. Implemented by `mqtt_front.broker.Broker`."""
 
-    counts: Counts
-    delivery: Delivery
     guard: Guard
-    ingest: Ingest
     retaining: Retaining
-    router: Router
     sessions: Sessions
-    unsent: OutboundLimit
     wills: Wills
-    over: Counter[str]
 
     @property
     def linked_count(self) -> int: ...

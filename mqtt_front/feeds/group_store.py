@@ -255,14 +255,8 @@ def encode_group(group: SharedGroup) -> bytes:
     """Return the document of a group."""
     held = {member: sorted(offsets) for member, offsets in group.held.items()}
     for member, feed in group.members.items():
-        if feed is not None:
-            at_qos_2 = sorted(
-                entry.offset
-                for entry in feed.session.in_flight.values()
-                if entry.feed is feed and entry.qos == 2
-            )
-            if at_qos_2:
-                held[member] = at_qos_2
+        if feed is not None and (at_qos_2 := feed.held):
+            held[member] = at_qos_2
     if group.done:
         held[_DONE] = sorted(group.done)
     body = {

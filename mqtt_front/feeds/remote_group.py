@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, NamedTuple
 
-from mqtt_front.feeds.shared_group import SavedGroup, SharedGroup, Taker
+from mqtt_front.feeds.shared_group import Member, SavedGroup, SharedGroup, Taker
 from mqtt_front.runtime.loop import Loop
 from timestone.disk.json_document import integer, integers, json_object
 from timestone.fronts import Partitions
@@ -234,13 +234,13 @@ class RemoteGroup(SharedGroup):
             self._account.once |= offsets
         self.acknowledged(saved.ended)
 
-    def connected(self, feed: Any) -> None:
+    def connected(self, feed: Member) -> None:
         super().connected(feed)
         self.is_once = self.is_once or feed.qos == 2
         self._account.noticed()
         self._give_up()
 
-    def disconnected(self, feed: Any, returned: Iterable[int], held: Iterable[int]) -> None:
+    def disconnected(self, feed: Member, returned: Iterable[int], held: Iterable[int]) -> None:
         super().disconnected(feed, returned, held)
         self._account.noticed()
         self._give_up()

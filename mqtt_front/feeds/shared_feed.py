@@ -152,6 +152,12 @@ class SharedFeed(Feed):
         return max((one.qos for one in self.subscriptions.values()), default=0)
 
     @property
+    def held(self) -> list[int]:
+        """Return the offsets that it has in flight at QoS 2, in order."""
+        in_flight = self.session.in_flight.values()
+        return sorted(one.offset for one in in_flight if one.feed is self and one.qos == 2)
+
+    @property
     def takes_part(self) -> bool:
         """Return whether the group assigns records to this member."""
         return self.entitled and bool(self.subscriptions)
@@ -177,8 +183,7 @@ class SharedFeed(Feed):
         if any(changed.values()) and session.client is not None:
             self.group.connected(self)
         if not self.subscriptions:
-            mine = [one.offset for one in session.in_flight.values() if one.feed is self and one.qos == 2]
-            self.group.acknowledged(mine)  # these belong to this client even if the group ends
+            self.group.acknowledged(self.held)  # these belong to this client even if the group ends
             self.source.groups.leave(self.group, member)
 
     def attach(self, resend: dict[int, tuple[int, int]], on_wake: OnWake, missed_qos0: bool = False) -> int:

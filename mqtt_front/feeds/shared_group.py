@@ -6,39 +6,22 @@ that leaves go to the next that asks. Members pull: a slow, full or disconnected
 import heapq
 import itertools
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
-from typing import NamedTuple, Protocol
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
 from timestone.log import Log
 from timestone.reading.batch import Batch
 
+if TYPE_CHECKING:
+    from mqtt_front.sessions.session import Session
+
 _QUANTUM = 32
 """Number of records for which another member is woken."""
 _CLOSED_MAX = 1000
 """Acknowledged offsets kept above the lowest open one, or as many as are open: one member may take arbitrarily long
 while others continue."""
-
-
-class OpenDelivery(Protocol):
-    """Unacknowledged delivery of a member."""
-
-    @property
-    def feed(self) -> object: ...
-    @property
-    def offset(self) -> int: ...
-    @property
-    def qos(self) -> int: ...
-
-
-class MemberSession(Protocol):
-    """Session of a member."""
-
-    key: str
-
-    @property
-    def in_flight(self) -> Mapping[int, OpenDelivery]: ...
 
 
 class Taker(Protocol):
@@ -59,10 +42,14 @@ class Member(Taker, Protocol):
     """Feed of a member. Implemented by `SharedFeed`."""
 
     @property
-    def session(self) -> MemberSession: ...
+    def session(self) -> "Session": ...
     @property
     def qos(self) -> int:
         """Return the highest QoS that it is granted."""
+
+    @property
+    def held(self) -> list[int]:
+        """Return the offsets that it has in flight at QoS 2, in order."""
 
 
 class SavedGroup(NamedTuple):

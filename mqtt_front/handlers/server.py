@@ -6,32 +6,24 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from mqtt_front.delivery.system_topics import SystemTopics
-from mqtt_front.net.client_protocol import ProtocolServer
-from mqtt_front.retained.keeper import Retaining
+from mqtt_front.metrics import Counted
 from mqtt_front.runtime.loop import Loop
-from mqtt_front.security.guard import Guard
 from mqtt_front.sessions.qos2_receipts import Receipts
-from mqtt_front.sessions.session_store import Sessions
 from mqtt_front.stored_state import StoredState
-from mqtt_front.wills.wills import Wills
 from timestone.fronts import Report
 from timestone_access.throttled_log import ThrottledLog
 
 Value = TypeVar("Value")
 
 
-class Server(ProtocolServer, Protocol):
+class Server(Counted, Protocol):
     """The server, as a handler sees it."""
 
-    guard: Guard
     loop: Loop
     log: logging.Logger
     throttled_log: ThrottledLog
     receipts: Receipts
-    retaining: Retaining
-    sessions: Sessions
     system: SystemTopics
-    wills: Wills
     state: StoredState
     stopping: bool
     report: Report | None
