@@ -6,8 +6,9 @@ import operator
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from mqtt_front import client_list, operations
+from mqtt_front import client_list
 from mqtt_front.broker import Broker
+from mqtt_front.sessions.session import session_key
 from mqtt_front.settings import MqttSettings
 from timestone.filters import is_wildcard
 from timestone_access.identity import Identity
@@ -42,16 +43,26 @@ class Administration:
 
     def end_session(self, client: str, user: str | None) -> Mapping[str, Any] | None:
         """End the session of a client for good; see `Operated`."""
-        ended = (operations.end_session(broker, client, user) for broker in self._brokers)
+        ended = (_end_session(broker, client, user) for broker in self._brokers)
         return next((one for one in ended if one is not None), None)
 
     def retained(self, topic: str) -> Mapping[str, Any] | None:
         """Return place and size of the retained message of a topic, if it has one."""
-        return next((operations.retained(broker, topic) for broker in self._brokers), None)
+        broker = next(iter(self._brokers), None)
+        found = None if broker is None else broker.retaining.find(topic)
+        if found is None:
+            return None
+        log, message = found
+        return {
+            "log": log.name,
+            "partition": log.partition,
+            "offset": message.offset,
+            "payload_bytes": len(message.payload),
+        }
 
     def watch(self, client: str, user: str | None, duration_s: float) -> Sequence[Mapping[str, Any]]:
         """Report the packets of a connected client for some time. Raises ValueError."""
-        return [row for one in self._brokers for row in operations.watch(one, client, user, duration_s)]
+        return [row for one in self._brokers for row in _watch(one, client, user, duration_s)]
 
     @property
     def has_logins(self) -> bool:
@@ -84,3 +95,26 @@ def slowness(brokers: Sequence[Broker]) -> str | None:
     if old_s <= _UNSETTLED_S:
         return None
     return f"the oldest publish has waited {old_s:.1f} s for the disk, limit {_UNSETTLED_S:g} s"
+
+
+def _end_session(broker: Broker, client_id: str, user: str | None) -> dict[str, Any] | None:
+    found = client_list.links_of(broker.connections, client_id, user)
+    for link in found:
+        if link.session is not None:
+            link.session.expiry_s = 0
+    ended = client_list.disconnect(broker.connections, broker.deadlines.now, client_id, user)
+    key = session_key(client_id, user)
+    is_away = not found and key in broker.sessions
+    if is_away:
+        broker.sessions.discard(key)
+        broker.wills.returned(key, session_continues=False)
+    return {"disconnected": ended, "was_away": is_away} if found or is_away else None
+
+
+def _watch(broker: Broker, client_id: str, user: str | None, duration_s: float) -> list[dict[str, Any]]:
+    if broker.report is None:
+        raise ValueError("this server records no events: metrics_interval_ms is 0")
+    found = client_list.links_of(broker.connections, client_id, user)
+    for link in found:
+        broker.watches.begin(link, duration_s)
+    return [client_list.row(link, broker.deadlines.now) for link in found]

@@ -9,7 +9,7 @@ import functools
 import logging
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 from mqtt_front import client_list
 from mqtt_front.client_watch import Watches
@@ -34,7 +34,7 @@ from mqtt_front.protocol.events import Acknowledgements, Event, Pings, Publishes
 from mqtt_front.reasons import Reason
 from mqtt_front.retained.keeper import Appended
 from mqtt_front.runtime.loop import Loop
-from mqtt_front.runtime.mailbox import Mailbox
+from mqtt_front.runtime.thread_work import Result, ThreadWork
 from mqtt_front.runtime.threads import Threads
 from mqtt_front.runtime.timer_wheel import TICK_S, TimerWheel
 from mqtt_front.runtime.traces import Traces
@@ -49,8 +49,6 @@ from timestone.fronts import Documents, Report
 from timestone_access.throttled_log import ThrottledLog
 from timestone_access.token_bucket import BURST_S, TokenBucket
 
-Value = TypeVar("Value")
-MAXIMUM_QOS = 2
 _PINGRESP = b"\xd0\x00"
 _REQUESTS = frozenset((Pings, packets.Subscribe, packets.Unsubscribe, packets.Auth))
 
@@ -71,15 +69,9 @@ def _inbound(settings: MqttSettings) -> Inbound:
         settings.packet_bytes,
         settings.receive_maximum,
         settings.topic_alias_maximum,
-        MAXIMUM_QOS,
         settings.connect_bytes,
         settings.packet_filter_count,
     )
-
-
-def _call_all(calls: list[Callable[[], None]]) -> None:
-    for call in calls:
-        call()
 
 
 class Broker:
@@ -120,7 +112,7 @@ class Broker:
         self.deadlines = TimerWheel(loop)
         self.deadlines.on_tick.append(self._tick)
         self._threads = threads
-        self._reads: Mailbox[Callable[[], None]] = Mailbox(loop, _call_all)
+        self._work = ThreadWork(loop)
         self.state = state = StoredState(
             router,
             documents,
@@ -244,23 +236,11 @@ class Broker:
             self.poller.stop()
             self.poller = None
 
-    def read(self, work: Callable[[], Value], then: Callable[[Value | Exception], None]) -> None:
+    def read(self, work: Callable[[], Result], then: Callable[[Result | Exception], None]) -> None:
         """Run `work` in a thread that may read the disk, and wait for a bucket where a log has segments there only;
         `then` is called with its result or its error."""
-
-        def run() -> None:
-            outcome: Value | Exception
-            try:
-                outcome = work()
-            except Exception as error:
-                outcome = error
-            self._reads.put(lambda: then(outcome))
-
         remote = any(log.history is not None for log in self.router.logs)
-        try:
-            (self._threads.remote if remote else self._threads.read).submit(run)
-        except RuntimeError:  # the executor is shut down: the front is stopping, and its clients with it
-            return
+        self._work.run(self._threads.remote if remote else self._threads.read, work, then)
 
     # Called by client protocols.
 
@@ -271,11 +251,6 @@ class Broker:
         if (partitions := self.router.partitions) is not None:  # the parts of a front have different numbers
             link.number = link.number * partitions.count + partitions.home
         self.connections.add(link)
-
-    @property
-    def linked_count(self) -> int:
-        """Return the number of connections that count towards the limit."""
-        return self.connections.count
 
     def new_rates(self) -> tuple[TokenBucket | None, TokenBucket | None] | None:
         """Return the rate limits of a new client; None without limits."""

@@ -1,5 +1,7 @@
 """Errors of protocol code. Both carry the reason code of the answer; no other exception leaves protocol code."""
 
+from typing import ClassVar
+
 from mqtt_front.reasons import Reason
 
 
@@ -10,25 +12,21 @@ class MqttError(Exception):
     refused CONNECT. The message is for the log of the server and never contains payloads or secrets. limit: name of
     the setting that was exceeded, if any; it is counted."""
 
-    def __init__(self, message: str, reason: Reason, limit: str | None = None) -> None:
+    usual_reason: ClassVar[Reason]
+
+    def __init__(self, message: str, reason: Reason | None = None, limit: str | None = None) -> None:
         super().__init__(message)
-        self.reason = reason
+        self.reason = self.usual_reason if reason is None else reason
         self.limit = limit
 
 
 class MalformedPacket(MqttError):
     """Bytes that are not a valid MQTT packet."""
 
-    def __init__(
-        self, message: str, reason: Reason = Reason.MALFORMED_PACKET, limit: str | None = None
-    ) -> None:
-        super().__init__(message, reason, limit)
+    usual_reason = Reason.MALFORMED_PACKET
 
 
 class ProtocolViolation(MqttError):
     """A well-formed packet that is not permitted, not permitted now, or not permitted for this client."""
 
-    def __init__(
-        self, message: str, reason: Reason = Reason.PROTOCOL_ERROR, limit: str | None = None
-    ) -> None:
-        super().__init__(message, reason, limit)
+    usual_reason = Reason.PROTOCOL_ERROR

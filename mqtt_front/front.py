@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, TypeVar
 
-from mqtt_front import operations
 from mqtt_front.administration import Administration, slowness
 from mqtt_front.broker import Broker
+from mqtt_front.errors import MqttError
+from mqtt_front.handlers.publish import publish_own
 from mqtt_front.ingest.routing import Router
 from mqtt_front.listener import Listener, door_layer, listening_socket, websocket_adapter
 from mqtt_front.listener_settings import ListenerSettings
@@ -344,7 +345,7 @@ class MqttFront(Administration):
         await self._until(lambda: broker.ingest.settled)
         for link in list(broker.connections.links):
             link.end(broker.goodbye, "the server stops")
-        await self._until(lambda: broker.idle and not broker.linked_count)
+        await self._until(lambda: broker.idle and not broker.connections.count)
         await self._until(lambda: not broker.connections.links, _LINGER_S)
         if broker.is_lost:
             return
@@ -415,7 +416,16 @@ class MqttFront(Administration):
         brokers = self._brokers
         if not brokers:
             raise OSError("the front does not run")
-        if not await _answer(partial(operations.publish, brokers[0], topic, payload, qos, retain=retain)):
+        limit = self._settings.packet_bytes
+        if len(payload) > limit:
+            raise ValueError(
+                f"invalid payload: expected at most {limit} bytes (packet_bytes), got {len(payload)}"
+            )
+        try:
+            stored = await _answer(partial(publish_own, brokers[0], topic, payload, qos, retain=retain))
+        except MqttError as error:
+            raise ValueError(str(error)) from None
+        if not stored:
             raise OSError("the message could not be stored; the log of the server has the reason")
 
     async def login(self, user: str, password: str, address: str) -> bool:

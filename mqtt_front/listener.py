@@ -180,7 +180,7 @@ class Listener:
     def _is_full(self) -> bool:
         """Return whether there are more connections than can be refused in words, and count one as refused."""
         limit = self._broker.settings.connection_count + _REFUSED_AT_A_TIME
-        if self._broker.linked_count + self._without_protocol < limit:
+        if self._broker.connections.count + self._without_protocol < limit:
             return False
         self._broker.counts.refused["connection_count"] += 1
         self._broker.throttled_log.warn("connections", f"more than {limit} connections at a time: closed")

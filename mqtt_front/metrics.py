@@ -3,6 +3,7 @@
 from typing import Protocol
 
 from mqtt_front.net.client_protocol import ProtocolServer
+from mqtt_front.net.connections import Connections
 from mqtt_front.retained.keeper import Retaining
 from mqtt_front.security.guard import Guard
 from mqtt_front.sessions.session_store import Sessions
@@ -62,20 +63,18 @@ HELP: dict[str, tuple[Kind, str]] = {
 class Counted(ProtocolServer, Protocol):
     """The counting parts of a server. Implemented by `mqtt_front.broker.Broker`."""
 
+    connections: Connections
     guard: Guard
     retaining: Retaining
     sessions: Sessions
     wills: Wills
-
-    @property
-    def linked_count(self) -> int: ...
 
 
 def counters(broker: Counted) -> dict[str, int]:
     """Return the counters of a front by name."""
     counts = broker.delivery.counts
     return {
-        "connections": broker.linked_count,
+        "connections": broker.connections.count,
         "connections_accepted": broker.counts.accepted,
         "connections_refused": broker.counts.refused.total(),
         "sessions": len(broker.sessions),

@@ -20,6 +20,7 @@ from mqtt_front.kernel.loops import SingleDelivery
 from mqtt_front.runtime.clocks import PassingTime
 from mqtt_front.runtime.loop import Loop
 from mqtt_front.runtime.mailbox import Mailbox
+from mqtt_front.runtime.thread_work import ThreadWork
 from mqtt_front.runtime.traces import NO_TRACES, Traces
 from mqtt_front.sessions.session import Client, InFlight, Session
 from timestone.errors import CorruptRecord, OffsetOutOfRange, OffsetsLost, StoreClosed
@@ -108,7 +109,7 @@ class Delivery:
         self._wakes: Mailbox[tuple[Feed, Cursor]] = Mailbox(loop, self._woken)
         self.wake: OnWake = self._wakes.put
         """Note that an append concerns a parked feed. Called by the appending thread."""
-        self._reads: Mailbox[tuple[Feed, Cursor, Batch | Exception]] = Mailbox(loop, self._read)
+        self._work = ThreadWork(loop)
         self.counts = DeliveryCounts()
         self._single = SingleDelivery(_PARKED, InFlight, sessions.changed, self.counts, traces, FeedWake)
 
@@ -208,11 +209,11 @@ class Delivery:
         else:
             feed.state = FeedState.READING
             is_local = reader.offset >= feed.log.local_start_offset
-            try:
-                (self._executor if is_local else self._remote_executor).submit(
-                    self._read_from_disk, feed, reader, room
-                )
-            except RuntimeError:  # the executor is shut down because the front is stopping
+            executor = self._executor if is_local else self._remote_executor
+            read = functools.partial(
+                reader.read, max_records=room, max_bytes=_STEP_BYTES, max_scan=16 * _SCAN_RECORDS
+            )
+            if not self._work.run(executor, read, functools.partial(self._read, feed, reader)):
                 feed.state = FeedState.DETACHED
 
     def _served_single(self, feed: Feed, reader: Cursor) -> bool:
@@ -227,24 +228,13 @@ class Delivery:
             self._make_ready(feed)
         return True
 
-    def _read_from_disk(self, feed: Feed, reader: Cursor, room: int) -> None:
-        """Read in a thread of the executor."""
-        try:
-            outcome: Batch | Exception = reader.read(
-                max_records=room, max_bytes=_STEP_BYTES, max_scan=16 * _SCAN_RECORDS
-            )
-        except Exception as error:
-            outcome = error
-        self._reads.put((feed, reader, outcome))
-
-    def _read(self, outcomes: list[tuple[Feed, Cursor, Batch | Exception]]) -> None:
-        for feed, reader, outcome in outcomes:
-            if feed.reader is not reader:
-                continue  # the client disconnected or changed its subscriptions during the read
-            if isinstance(outcome, Exception):
-                self._failed(feed, reader, outcome)
-            else:
-                self._deliver(feed, reader, outcome)
+    def _read(self, feed: Feed, reader: Cursor, outcome: Batch | Exception) -> None:
+        if feed.reader is not reader:
+            return  # the client disconnected or changed its subscriptions during the read
+        if isinstance(outcome, Exception):
+            self._failed(feed, reader, outcome)
+        else:
+            self._deliver(feed, reader, outcome)
 
     def _deliver(self, feed: Feed, reader: Cursor, batch: Batch) -> None:
         client = feed.session.client

@@ -5,11 +5,11 @@ The messages are made for subscribers and stored in no log. A new subscription g
 after each interval it gets those that changed. Without a subscriber no message is made."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from mqtt_front.codec.encode import encode_packet
-from mqtt_front.codec.packets import MQTT_5, Publish
-from mqtt_front.codec.properties import NO_PROPERTIES, Properties
+from mqtt_front.codec.packets import Publish
+from mqtt_front.codec.properties import Properties
 from mqtt_front.runtime.system_load import Load
 from mqtt_front.sessions.session import Session
 from timestone.filters import topic_matches
@@ -106,34 +106,20 @@ class SystemTopics:
     def _tell(
         self, session: Session, values: Mapping[str, str], filters: tuple[str, ...], *, retain: bool
     ) -> None:
-        client = session.client
-        if client is not None and client.writable:
-            packets = _packets(
-                session, values, filters, client.target.level, client.target.packet_bytes, retain
-            )
-            client.deliver(b"".join(packets))
-
-
-def _packets(
-    session: Session,
-    values: Mapping[str, str],
-    filters: tuple[str, ...],
-    level: int,
-    packet_bytes: int,
-    retain: bool,
-) -> Iterator[bytes]:
-    """Send values that the client may read and has subscribed to, at QoS 0: they are outdated at once."""
-    permissions = session.permissions
-    for topic, value in values.items():
-        matching = [one for one in filters if topic_matches(one, topic)]
-        if not matching or (permissions is not None and not permissions.may_read(topic)):
-            continue
-        properties = NO_PROPERTIES
-        if level == MQTT_5:
-            found = (
-                session.subscriptions[one].identifier for one in matching if one in session.subscriptions
-            )
-            properties = Properties(subscription_identifiers=tuple(one for one in found if one is not None))
-        packet = encode_packet(Publish(topic, value.encode(), 0, retain, properties=properties), level)
-        if len(packet) <= packet_bytes:
-            yield packet
+        """Send values that the client may read and has subscribed to, at QoS 0: they are outdated at once."""
+        client, permissions = session.client, session.permissions
+        if client is None or not client.writable:
+            return
+        packets = []
+        for topic, value in values.items():
+            matching = [one for one in filters if topic_matches(one, topic)]
+            if not matching or (permissions is not None and not permissions.may_read(topic)):
+                continue
+            subscribed = [session.subscriptions[one] for one in matching if one in session.subscriptions]
+            identifiers = tuple(one.identifier for one in subscribed if one.identifier is not None)
+            properties = Properties(subscription_identifiers=identifiers)
+            message = Publish(topic, value.encode(), 0, retain, properties=properties)
+            packet = encode_packet(message, client.target.level)
+            if len(packet) <= client.target.packet_bytes:
+                packets.append(packet)
+        client.deliver(b"".join(packets))

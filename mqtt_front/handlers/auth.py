@@ -19,7 +19,7 @@ def connect(broker: Server, link: ClientProtocol, packet: Connect) -> None:
         admission.connect(broker, link, packet)
         return
     admission.introduce(link, packet)
-    admission.check(broker, link, packet)
+    admission.check(broker, link)
     if method != METHOD:
         raise ProtocolViolation(f"authentication method {method[:40]!r}", Reason.BAD_AUTHENTICATION_METHOD)
     link.awaited = "AUTH"

@@ -30,7 +30,7 @@ def connect(broker: Server, link: ClientProtocol, packet: Connect) -> None:
     """Authenticate the client, now or later, and admit it. Raises ProtocolViolation with the reason for CONNACK if
     it is refused."""
     introduce(link, packet)
-    check(broker, link, packet)
+    check(broker, link)
     if link.redirect is not None and packet.level == MQTT_5:
         link.end(Reason.USE_ANOTHER_SERVER, f"redirected to {link.redirect}")
         return
@@ -80,7 +80,7 @@ def enter(
 ) -> None:
     """Admit the client: end its older connection, find or create its session, answer, and begin to deliver.
     authentication: data of an enhanced authentication for CONNACK. Raises ProtocolViolation as `connect`."""
-    check(broker, link, packet)  # again: time may have passed
+    check(broker, link)  # again: time may have passed
     link.client_id = packet.client_id or broker.new_client_id()
     key = session_key(link.client_id, identity.user)
     _check_limits(broker, packet, key)
@@ -168,14 +168,12 @@ def _welcome(
         broker.report("connected", {**facts(link), "session_resumed": answer.session_present})
 
 
-def check(broker: Server, link: ClientProtocol, packet: Connect) -> None:
+def check(broker: Server, link: ClientProtocol) -> None:
     """Raise ProtocolViolation for a CONNECT that is refused for every client."""
     if broker.stopping:
         raise ProtocolViolation("the server is stopping", Reason.SERVER_SHUTTING_DOWN)
     if link.refusal is not None:
         raise link.refusal
-    if packet.level == MQTT_5 and packet.will is not None and packet.will.qos > broker.inbound.maximum_qos:
-        raise ProtocolViolation("will at QoS 2 is not supported", Reason.QOS_NOT_SUPPORTED)
 
 
 def _check_limits(broker: Server, packet: Connect, key: str) -> None:
@@ -295,5 +293,4 @@ def _connack_properties(broker: Server, packet: Connect, session: Session, keep_
         maximum_packet_size=inbound.packet_bytes,
         topic_alias_maximum=inbound.topic_alias_maximum or None,
         response_information=_response_information(broker, packet, session),
-        maximum_qos=inbound.maximum_qos if inbound.maximum_qos < 2 else None,
     )

@@ -3,17 +3,16 @@
 
 import logging
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from mqtt_front.delivery.system_topics import SystemTopics
 from mqtt_front.metrics import Counted
 from mqtt_front.runtime.loop import Loop
+from mqtt_front.runtime.thread_work import Result
 from mqtt_front.sessions.qos2_receipts import Receipts
 from mqtt_front.stored_state import StoredState
 from timestone.fronts import Report
 from timestone_access.throttled_log import ThrottledLog
-
-Value = TypeVar("Value")
 
 
 class Server(Counted, Protocol):
@@ -29,4 +28,4 @@ class Server(Counted, Protocol):
     report: Report | None
 
     def new_client_id(self) -> str: ...
-    def read(self, work: Callable[[], Value], then: Callable[[Value | Exception], None]) -> None: ...
+    def read(self, work: Callable[[], Result], then: Callable[[Result | Exception], None]) -> None: ...

@@ -58,14 +58,19 @@ def _once_here(broker: Server, link: ClientProtocol, then: Callable[[], None], l
 def _look_up(broker: Server, link: ClientProtocol, packet: Subscribe) -> None:
     """Look up replay positions given as a time, then subscribe."""
     wished = wishes(packet, link.level)
-    asked = times(packet.requests, wished)
+    asked, work = times(packet.requests, wished), _Subscribing(broker, link, packet, wished)
     if not asked:
-        _subscribe_all(_Subscribing(broker, link, packet, wished, {}))
+        _subscribe_all(work)
         return
+
+    def found(positions: Found | Exception) -> None:
+        work.found = positions
+        link.go_on(lambda: _subscribe_all(work))
+
     link.wait("answer about where its replay begins")
     broker.read(
         lambda: {(log.key, time): beginning(log, time) for log in broker.router.readable for time in asked},
-        lambda found: link.go_on(lambda: _subscribe_all(_Subscribing(broker, link, packet, wished, found))),
+        found,
     )
 
 
@@ -111,22 +116,12 @@ def _nothing() -> None:
 class _Subscribing:
     """A SUBSCRIBE in progress."""
 
-    def __init__(
-        self,
-        broker: Server,
-        link: ClientProtocol,
-        packet: Subscribe,
-        wished: Wishes,
-        found: Found | Exception,
-    ) -> None:
+    def __init__(self, broker: Server, link: ClientProtocol, packet: Subscribe, wished: Wishes) -> None:
         assert link.session is not None
-        self.broker = broker
-        self.link = link
-        self.session = link.session
-        self.packet = packet
+        self.broker, self.link, self.session = broker, link, link.session
+        self.packet, self.wished = packet, wished
         self.identifier = next(iter(packet.properties.subscription_identifiers), None)
-        self.wished = wished
-        self.found = found
+        self.found: Found | Exception = {}
         self.reasons: list[int] = []
         """In the order of the requests."""
         self.system_filters = self.session.system_filters
@@ -202,12 +197,11 @@ def _subscribe(work: _Subscribing, request: Request, retained: list[str]) -> int
         silent = reason is Reason.NOT_AUTHORIZED and not broker.settings.tell_not_authorized
         return Reason.UNSPECIFIED_ERROR if silent else reason
     form, sources = parse_filter(topic_filter), broker.router.sources(topic_filter)
-    qos = min(request.qos, broker.inbound.maximum_qos)
     # MQTT 5 lets a bridge request this; before, a client can only state that it is a bridge.
     bridged = link.bridge and form.kind is Kind.PLAIN
     subscription = Subscription(
         topic_filter,
-        qos,
+        request.qos,
         request.no_local or bridged,
         request.retain_as_published or bridged,
         work.identifier,
@@ -229,7 +223,7 @@ def _subscribe(work: _Subscribing, request: Request, retained: list[str]) -> int
         and (request.retain_handling == 0 or (request.retain_handling == 1 and new))
     ):
         retained.append(topic_filter)
-    return qos
+    return request.qos
 
 
 def _starts(

@@ -100,7 +100,17 @@ class Router:
             codes = [self.known.get(topic, -1) for topic in topics]
             if -1 not in codes:
                 return codes, None
-        return self._learn_all(topics, forbidden, owner)
+        codes = []
+        for topic in topics:
+            if topic in forbidden:
+                codes.append(-Reason.NOT_AUTHORIZED)
+                continue
+            try:
+                code = self.known.get(topic, -1)
+                codes.append(self._learn(topic, owner) if code < 0 else code)
+            except MqttError as error:
+                return codes, error
+        return codes, None
 
     def learn(self, topics: Sequence[bytes], owner: str) -> bool:
         """Look up distinct unknown topics at once, and create those that are new to their log. Return False, without a
@@ -187,21 +197,6 @@ class Router:
     def source(self, key: str) -> LogSource | None:
         """Return the log with that key, if topics are routed to it or the server writes it."""
         return next((one for one in (*self._sources, *self._server_sources) if one.log.key == key), None)
-
-    def _learn_all(
-        self, topics: Sequence[bytes], forbidden: Collection[bytes], owner: str | None
-    ) -> tuple[list[int], MqttError | None]:
-        codes: list[int] = []
-        for topic in topics:
-            if topic in forbidden:
-                codes.append(-Reason.NOT_AUTHORIZED)
-                continue
-            try:
-                code = self.known.get(topic, -1)
-                codes.append(self._learn(topic, owner) if code < 0 else code)
-            except MqttError as error:
-                return codes, error
-        return codes, None
 
     def _learn(self, raw: bytes, owner: str | None) -> int:
         """Return the code of a topic that is not cached; a new one is refused if its `owner` has reached the limit."""

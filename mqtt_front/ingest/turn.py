@@ -58,14 +58,12 @@ class Columns:
         self.retained = self.retained or has_retained(run)
 
     def write_batch(self) -> WriteBatch:
-        flags = b"".join(self.flags)
-        same = flags.count(flags[0]) == len(flags)
-        return WriteBatch.from_columns(
+        return _write_batch(
             b"".join(self.data),
             b"".join(self.lengths),
-            np.frombuffer(b"".join(self.topic_ids), np.uint32),
-            flags=flags[0] if same else np.frombuffer(flags, np.uint8),
-            header_lengths=self.header_lengths or 0,
+            b"".join(self.topic_ids),
+            b"".join(self.flags),
+            self.header_lengths or 0,
         )
 
 
@@ -162,11 +160,17 @@ class Turn:
 
 def write_batch_of(gathered: PublishColumns) -> WriteBatch:
     """Return the records of a turn that the fast path collected."""
-    flags = gathered.flags
+    return _write_batch(gathered.data, gathered.lengths, gathered.topic_ids, gathered.flags)
+
+
+def _write_batch(
+    data: bytes, lengths: bytes, topic_ids: bytes, flags: bytes, header_lengths: list[int] | int = 0
+) -> WriteBatch:
     same = flags.count(flags[0]) == len(flags)
     return WriteBatch.from_columns(
-        gathered.data,
-        gathered.lengths,
-        np.frombuffer(gathered.topic_ids, np.uint32),
+        data,
+        lengths,
+        np.frombuffer(topic_ids, np.uint32),
         flags=flags[0] if same else np.frombuffer(flags, np.uint8),
+        header_lengths=header_lengths,
     )

@@ -11,11 +11,10 @@ from timestone.fronts import Arrived
 class RelayAdapter(StreamAdapter):
     """One relayed connection: a protocol for the transport of the link to the other node, a transport for `upper`."""
 
-    __slots__ = ("_arrival", "_facts", "_keep")
+    __slots__ = ("_facts", "_keep")
 
     def __init__(self, upper: Arrival, client: Arrived) -> None:
-        super().__init__(upper)
-        self._arrival = upper
+        super().__init__(upper, upper)
         self._facts = {"peername": client.address, "certificate_name": client.certificate_user}
         self._keep = client.keep
 

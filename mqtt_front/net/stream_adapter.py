@@ -36,10 +36,11 @@ class StreamAdapter:
     """Adapter of one connection with the parts common to all kinds. Each kind implements the way up
     (`buffer_updated`), the way down (`write`), and its closing handshake."""
 
-    __slots__ = ("_ended", "_half_closed", "_lower", "_open", "_started", "_upper")
+    __slots__ = ("_arrival", "_ended", "_half_closed", "_lower", "_open", "_started", "_upper")
 
-    def __init__(self, upper: Receiver) -> None:
-        self._upper = upper
+    def __init__(self, upper: Receiver, arrival: Arrival) -> None:
+        """upper: the next adapter, or `arrival` itself."""
+        self._upper, self._arrival = upper, arrival
         self._lower: Transport | None = None
         self._started = False
         """Whether the client has sent something."""

@@ -21,8 +21,7 @@ class TlsAdapter(StreamAdapter):
     """TLS of one connection: a protocol for the transport of the socket, a transport for `upper`."""
 
     __slots__ = (
-        "_arrival", "_call_soon", "_certificate_name", "_decrypting", "_incoming", "_name_kind", "_outgoing",
-        "_reading", "_tls",
+        "_call_soon", "_certificate_name", "_decrypting", "_incoming", "_name_kind", "_outgoing", "_reading", "_tls",
     )  # fmt: skip
 
     def __init__(
@@ -35,8 +34,7 @@ class TlsAdapter(StreamAdapter):
         name_kind: str | None = None,
     ) -> None:
         """name_kind: name of the client certificate that is the user: "cn", "san", or None."""
-        super().__init__(upper)
-        self._arrival = arrival
+        super().__init__(upper, arrival)
         self._call_soon = call_soon
         self._name_kind = name_kind
         self._certificate_name: str | None = None
@@ -117,8 +115,8 @@ class TlsAdapter(StreamAdapter):
             while count < size:
                 # The stub of the standard library has this overload for sockets only.
                 got: int = self._tls.read(size - count, buffer[count:])  # type: ignore[assignment]
-                if not got:
-                    self._finished()
+                if not got:  # the end of the client's stream; bytes before it are still passed up
+                    self._call_soon(self.close)
                     return count, False
                 count += got
         except ssl.SSLWantReadError:
@@ -127,10 +125,6 @@ class TlsAdapter(StreamAdapter):
             self.abort()  # modified in transit: no peer to answer
             return 0, False
         return count, True
-
-    def _finished(self) -> None:
-        """Handle the end of the client's stream. Bytes before it are still passed up."""
-        self._call_soon(self.close)
 
     # Called by the client protocol.
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from websockets.exceptions import InvalidHandshake
 from websockets.frames import CloseCode, Frame, Opcode
-from websockets.http11 import Request, Response
+from websockets.http11 import Request
 from websockets.protocol import State
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
@@ -37,12 +37,11 @@ _LOG.setLevel(logging.WARNING)
 class WebSocketAdapter(StreamAdapter):
     """One connection's WebSocket. To what is below it is a protocol, to the link a transport."""
 
-    __slots__ = ("_link", "_origins", "_pong", "_protocol", "_writable")
+    __slots__ = ("_origins", "_pong", "_protocol", "_writable")
 
     def __init__(self, link: Arrival, *, packet_bytes: int, origins: Sequence[str] | None) -> None:
         """`origins` are the pages that may connect from a browser besides those of this machine; None for any."""
-        super().__init__(link)
-        self._link = link
+        super().__init__(link, link)
         self._origins = origins
         self._protocol = ServerProtocol(
             subprotocols=[Subprotocol(name) for name in SUBPROTOCOLS],
@@ -56,17 +55,17 @@ class WebSocketAdapter(StreamAdapter):
 
     def connection_made(self, transport: Transport) -> None:
         self._lower = transport
-        self._link.connection_made(self)
-        self._link.awaited = HANDSHAKE
+        self._upper.connection_made(self)
+        self._arrival.awaited = HANDSHAKE
 
     def buffer_updated(self, count: int) -> None:
         if self._discards(count):
             return
-        data = bytes(self._link.get_buffer(-1)[:count])
+        data = bytes(self._arrival.get_buffer(-1)[:count])
         if not self._started:
             self._started = True
             if data[0] in _NOT_HTTP:
-                self._link.turn_away(_NOT_HTTP[data[0]])
+                self._arrival.turn_away(_NOT_HTTP[data[0]])
         if self._ended:
             return
         self._protocol.receive_data(data)
@@ -80,7 +79,8 @@ class WebSocketAdapter(StreamAdapter):
                 self._take(event)
         self._flush()
         if self._protocol.close_expected() and not self._ended:
-            self._finish()
+            fault = self._protocol.parser_exc
+            self._finish(None if fault is None else f"it breaks the WebSocket protocol: {fault}")
 
     def pause_writing(self) -> None:
         self._writable = False
@@ -97,28 +97,28 @@ class WebSocketAdapter(StreamAdapter):
         """Let the client in once its request is whole, or answer in HTTP what is wrong."""
         if self._protocol.handshake_exc is not None:
             self._flush()
-            self._link.turn_away(f"its {HANDSHAKE} is refused: {_words(self._protocol.handshake_exc)}")
+            self._arrival.turn_away(f"its {HANDSHAKE} is refused: {_words(self._protocol.handshake_exc)}")
             return
         if not events:
             return
         request = events[0]
         assert isinstance(request, Request)
         if len(events) > 1 or self._protocol.eof_sent:
-            self._link.turn_away(f"it sends frames before its {HANDSHAKE} is answered")
+            self._arrival.turn_away(f"it sends frames before its {HANDSHAKE} is answered")
             return
         refusal = self._refusal(request)
-        response = self._protocol.accept(request) if refusal is None else self._rejection(*refusal)
+        if refusal is None:
+            response = self._protocol.accept(request)
+        else:
+            response = self._protocol.reject(refusal[0], f"{refusal[1]}.\n")
         self._protocol.send_response(response)
         self._flush()
         if response.status_code == http.HTTPStatus.SWITCHING_PROTOCOLS:
             self._open = True
-            self._link.awaited = "CONNECT"
+            self._arrival.awaited = "CONNECT"
             return
         words = refusal[1] if refusal is not None else _words(self._protocol.handshake_exc)
-        self._link.turn_away(f"its {HANDSHAKE} is refused: {words}")
-
-    def _rejection(self, status: http.HTTPStatus, words: str) -> Response:
-        return self._protocol.reject(status, f"{words}.\n")
+        self._arrival.turn_away(f"its {HANDSHAKE} is refused: {words}")
 
     def _refusal(self, request: Request) -> tuple[http.HTTPStatus, str] | None:
         """Return the reason to refuse a WebSocket request, or None."""
@@ -144,23 +144,17 @@ class WebSocketAdapter(StreamAdapter):
     def _take(self, frame: Frame) -> None:
         if frame.opcode in _DATA:
             # A frame may hold half a packet or many: the link puts them together [MQTT-6.0.0-2].
-            self._link.receive(bytes(frame.data))
+            self._arrival.receive(bytes(frame.data))
         elif frame.opcode is Opcode.TEXT:
-            self._fail(CloseCode.UNSUPPORTED_DATA, "a text frame: MQTT is sent in binary frames")
+            words = "a text frame: MQTT is sent in binary frames"
+            self._protocol.fail(CloseCode.UNSUPPORTED_DATA, words)
+            self._flush()
+            self._finish(words)
 
-    def _fail(self, code: CloseCode, words: str) -> None:
-        self._protocol.fail(code, words)
-        self._flush()
-        self._end_link(words)
-
-    def _finish(self) -> None:
-        """Stop reading: the client closes, or broke the protocol; the library has answered already."""
-        fault = self._protocol.parser_exc
-        self._end_link(f"it breaks the WebSocket protocol: {fault}" if fault is not None else None)
-
-    def _end_link(self, words: str | None) -> None:
-        if words is not None:
-            self._link.turn_away(words)
+    def _finish(self, fault: str | None) -> None:
+        """Stop reading: the client closes, or broke the protocol, which the library has answered already."""
+        if fault is not None:
+            self._arrival.turn_away(fault)
         if not self._ended:
             self.close()
 
@@ -168,7 +162,7 @@ class WebSocketAdapter(StreamAdapter):
 
     def set_protocol(self, link: Arrival) -> None:
         """Pass what comes from now on to another link."""
-        self._link = self._upper = link
+        self._arrival = self._upper = link
 
     def write(self, data: bytes) -> None:
         """Send as one frame. Dropped before the handshake is done, when there is nothing to say, and after the end."""

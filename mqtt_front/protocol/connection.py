@@ -13,7 +13,7 @@ from mqtt_front.codec.packets import MQTT_3_1_1, MQTT_5, Packet, PacketType
 from mqtt_front.codec.scan import PublishRun, scan_acknowledgements, scan_pings
 from mqtt_front.errors import MalformedPacket, MqttError, ProtocolViolation
 from mqtt_front.kernel.loops import AdmittedCount, scan_publishes
-from mqtt_front.protocol.events import Acknowledgements, Event, Pings, Publishes, PublishRow, has_qos_2
+from mqtt_front.protocol.events import Acknowledgements, Event, Pings, Publishes, PublishRow
 from mqtt_front.protocol.header_block import publish_headers
 from mqtt_front.protocol.topic_aliases import InboundAliases
 from mqtt_front.reasons import Reason
@@ -55,7 +55,6 @@ class Inbound(NamedTuple):
     packet_bytes: int = 1024 * 1024
     receive_maximum: int = 65_535
     topic_alias_maximum: int = 0
-    maximum_qos: int = 2
     connect_bytes: int = 128 * 1024
     """Maximum size of a packet before the client is admitted."""
     filter_count: int = 10_000
@@ -96,11 +95,6 @@ class Connection(AdmittedCount):
         self._aliases = InboundAliases(inbound.topic_alias_maximum)
         self._partial = bytearray()
         self._partial_end = 0
-
-    @property
-    def buffered_bytes(self) -> int:
-        """Return the bytes of an incomplete packet; at most the packet size limit."""
-        return len(self._partial)
 
     @property
     def between_packets(self) -> bool:
@@ -278,36 +272,21 @@ class Connection(AdmittedCount):
             run.acknowledgements,
             size_bytes,
         )
-        fault = None
-        if run.acknowledgements:
-            count, fault = self._admit(run)
-            if fault is not None:
-                publishes = publishes.head(count)
+        fault: MqttError | None = None
+        if self.level == MQTT_5 and len(run.acknowledgements) // 4 > self.room:
+            publishes = publishes.head(self._admitted_count(run))
+            message = f"more than {self.inbound.receive_maximum} unacknowledged publishes"
+            fault = ProtocolViolation(message, Reason.RECEIVE_MAXIMUM_EXCEEDED, "receive_maximum")
         if run.properties or (self.level == MQTT_5 and b"" in publishes.topics):
             publishes, worse = self._apply_properties(publishes, run.properties)
             fault = worse or fault
         self.unacknowledged += len(publishes.acknowledgements) // 4
         return publishes, fault
 
-    def _admit(self, run: PublishRun) -> tuple[int, MqttError | None]:
-        """Return how many publishes of a run are within the receive maximum and the maximum QoS."""
-        room = self.inbound.receive_maximum - self.unacknowledged - len(self.unreleased)
-        qos2 = has_qos_2(run.first_bytes)
-        answers = len(run.acknowledgements) // 4
-        if (self.level < MQTT_5 or answers <= room) and self.inbound.maximum_qos >= 1 + qos2:
-            return len(run.first_bytes), None
-        for number, first in enumerate(run.first_bytes):
-            if first & 6 == 4 and self.inbound.maximum_qos < 2:
-                return number, ProtocolViolation(
-                    "PUBLISH at QoS 2 is not supported", Reason.QOS_NOT_SUPPORTED
-                )
-            if first & 6 and self.level == MQTT_5:
-                if room <= 0:
-                    message = f"more than {self.inbound.receive_maximum} unacknowledged publishes"
-                    reason = Reason.RECEIVE_MAXIMUM_EXCEEDED
-                    return number, ProtocolViolation(message, reason, "receive_maximum")
-                room -= 1
-        return len(run.first_bytes), None
+    def _admitted_count(self, run: PublishRun) -> int:
+        """Return how many publishes of a run precede the first that exceeds the receive maximum."""
+        acknowledged = [number for number, first in enumerate(run.first_bytes) if first & 6]
+        return acknowledged[max(0, self.room)]
 
     def _apply_properties(
         self, run: Publishes, properties: Mapping[int, bytes]

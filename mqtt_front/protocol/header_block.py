@@ -64,18 +64,8 @@ _remembered_headers = functools.lru_cache(4096)(_publish_headers)
 def header_block(properties: Properties) -> bytes:
     """Return the header block that stores the properties of a message. Raises ProtocolViolation if they are too
     large."""
-    items = []
-    if properties.payload_format_indicator is not None:
-        items.append(Header(HeaderKind.PAYLOAD_FORMAT, "", bytes((properties.payload_format_indicator,))))
-    if properties.message_expiry_interval is not None:
-        value = properties.message_expiry_interval.to_bytes(4, "little")
-        items.append(Header(HeaderKind.MESSAGE_EXPIRY, "", value))
-    if properties.content_type is not None:
-        items.append(Header(HeaderKind.CONTENT_TYPE, "", properties.content_type.encode()))
-    if properties.response_topic is not None:
-        items.append(Header(HeaderKind.RESPONSE_TOPIC, "", properties.response_topic.encode()))
-    if properties.correlation_data is not None:
-        items.append(Header(HeaderKind.CORRELATION_DATA, "", properties.correlation_data))
+    found = ((kind, write, getattr(properties, name)) for kind, (name, write, _) in _STORED.items())
+    items = [Header(kind, "", write(value)) for kind, write, value in found if value is not None]
     items += (Header(HeaderKind.USER, name, value.encode()) for name, value in properties.user_properties)
     return _encoded(items)
 
@@ -150,17 +140,16 @@ def _stored_headers(block: bytes) -> StoredHeaders:
     for kind, name, value in decode_headers(block):
         if kind == HeaderKind.USER:
             users.append((_printable(name.encode()), _printable(value)))
-        elif kind in _FORWARDED or kind in (HeaderKind.MESSAGE_EXPIRY, HeaderKind.PUBLISHER):
+        elif kind in _STORED or kind == HeaderKind.PUBLISHER:
             values[HeaderKind(kind)] = value
-    forwarded: dict[str, Any] = {
-        name: read(values[kind]) for kind, (name, read) in _FORWARDED.items() if kind in values
+    stored: dict[str, Any] = {
+        name: read(values[kind]) for kind, (name, _, read) in _STORED.items() if kind in values
     }
-    properties = Properties(user_properties=tuple(users), **forwarded)
-    expiry = values.get(HeaderKind.MESSAGE_EXPIRY)
+    expiry_s: int | None = stored.pop("message_expiry_interval", None)
     publisher = values.get(HeaderKind.PUBLISHER)
     return StoredHeaders(
-        write_block(properties),
-        None if expiry is None else int.from_bytes(expiry, "little"),
+        write_block(Properties(user_properties=tuple(users), **stored)),
+        expiry_s,
         None if publisher is None else publisher.decode("utf-8", "replace"),
     )
 
@@ -173,13 +162,19 @@ def _printable(value: bytes) -> str:
     return value.decode("utf-8", "backslashreplace").replace("\0", "\\x00")[:16_000]
 
 
-def _indicator(value: bytes) -> int:
-    return 1 if value == b"\x01" else 0
-
-
-_FORWARDED: dict[HeaderKind, tuple[str, Callable[[bytes], Any]]] = {
-    HeaderKind.PAYLOAD_FORMAT: ("payload_format_indicator", _indicator),
-    HeaderKind.CONTENT_TYPE: ("content_type", _printable),
-    HeaderKind.RESPONSE_TOPIC: ("response_topic", _printable),
-    HeaderKind.CORRELATION_DATA: ("correlation_data", bytes),
+_STORED: dict[HeaderKind, tuple[str, Callable[[Any], bytes], Callable[[bytes], Any]]] = {
+    HeaderKind.PAYLOAD_FORMAT: (
+        "payload_format_indicator",
+        lambda value: bytes((value,)),
+        lambda value: int(value == b"\x01"),
+    ),
+    HeaderKind.MESSAGE_EXPIRY: (
+        "message_expiry_interval",
+        lambda value: value.to_bytes(4, "little"),
+        lambda value: int.from_bytes(value, "little"),
+    ),
+    HeaderKind.CONTENT_TYPE: ("content_type", str.encode, _printable),
+    HeaderKind.RESPONSE_TOPIC: ("response_topic", str.encode, _printable),
+    HeaderKind.CORRELATION_DATA: ("correlation_data", bytes, bytes),
 }
+"""Property of each kind of header, and how it is stored and read back."""

@@ -21,13 +21,6 @@ class PacketIds:
             self.last = ids[-1]
         return ids
 
-    def next_one(self, in_use: Container[int]) -> int:
-        """Return as `next`, for a single id."""
-        one = self.last % PACKET_ID_MAX + 1
-        while one in in_use:
-            one = one % PACKET_ID_MAX + 1
-        return one
-
     def next(self, count: int, in_use: Container[int]) -> list[int]:
         """Return what `take` would. A caller that uses only the first of them sets `last` to the last one used."""
         last = self.last

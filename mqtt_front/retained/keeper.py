@@ -29,7 +29,7 @@ from mqtt_front.retained.messages import RetainedMessage, RetainedMessages
 from mqtt_front.retained.retention_hold import HeldDocuments
 from mqtt_front.runtime.clocks import PassingTime
 from mqtt_front.runtime.loop import Loop
-from mqtt_front.runtime.mailbox import Mailbox
+from mqtt_front.runtime.thread_work import ThreadWork
 from mqtt_front.runtime.timer_queue import TimerQueue
 from mqtt_front.runtime.user_share import Shares, Tally
 from mqtt_front.runtime.write_behind import WriteBehind
@@ -114,7 +114,7 @@ class Retaining:
         self._bytes_limit = bytes_limit
         self._log = log
         self._time = time
-        self._reads: Mailbox[tuple[RetainedMessages, Batch | Exception]] = Mailbox(loop, self._read)
+        self._work = ThreadWork(loop)
         self._reading: set[str] = set()
         self.expected: dict[str, _Expected] = {}
         """By topic: admitted messages that are not in the logs yet, if they add to the retained ones."""
@@ -236,11 +236,9 @@ class Retaining:
         while messages.lagging and log.key not in self._reading:
             if not log.in_memory(messages.position):
                 self._reading.add(log.key)
-                try:
-                    self._read_executor.submit(self._read_from_disk, messages, messages.position)
-                except RuntimeError:  # the executor is shut down: the front is stopping
-                    return False
-                break
+                read = functools.partial(log.read, messages.position)
+                self._work.run(self._read_executor, read, functools.partial(self._read, messages))
+                return False
             try:
                 self._apply(messages, log.read(messages.position))
             except Exception as error:
@@ -248,25 +246,16 @@ class Retaining:
                     return False
         return not messages.lagging
 
-    def _read_from_disk(self, messages: RetainedMessages, position: int) -> None:
-        """Read appended records from the disk. Runs in a thread of the executor."""
-        try:
-            outcome: Batch | Exception = messages.log.read(position)
-        except Exception as error:
-            outcome = error
-        self._reads.put((messages, outcome))
-
-    def _read(self, outcomes: list[tuple[RetainedMessages, Batch | Exception]]) -> None:
-        for messages, outcome in outcomes:
-            self._reading.discard(messages.log.key)
-            if isinstance(outcome, Batch):
-                self._apply(messages, outcome)
-            elif not self._passed(messages, outcome):
-                continue
-            if self.catch_up(messages):
-                waiting, messages.waiting = messages.waiting, []
-                for call in waiting:
-                    call()
+    def _read(self, messages: RetainedMessages, outcome: Batch | Exception) -> None:
+        self._reading.discard(messages.log.key)
+        if isinstance(outcome, Batch):
+            self._apply(messages, outcome)
+        elif not self._passed(messages, outcome):
+            return
+        if self.catch_up(messages):
+            waiting, messages.waiting = messages.waiting, []
+            for call in waiting:
+                call()
 
     def _passed(self, messages: RetainedMessages, error: Exception) -> bool:
         """Skip what cannot be read. Return False if that is impossible."""

@@ -24,11 +24,6 @@ class TimerQueue(Generic[Item]):
     def __len__(self) -> int:
         return len(self._entries)
 
-    @property
-    def held_count(self) -> int:
-        """Return the number of entries in memory, cancelled ones included."""
-        return len(self._heap)
-
     def set(self, item: Item, due: float) -> None:
         """Set the due time of an item, replacing an earlier one."""
         number = self._entries[item] = next(self._numbers)

@@ -1,12 +1,13 @@
 """Documents that are written behind the event loop's back: one transaction at a time, by a thread; documents
 that arrive during one are part of the next."""
 
+import functools
 import logging
-from collections.abc import Callable, Iterable
-from concurrent.futures import Executor, Future
+from collections.abc import Callable
+from concurrent.futures import Executor
 
 from mqtt_front.runtime.loop import Loop
-from mqtt_front.runtime.mailbox import Mailbox
+from mqtt_front.runtime.thread_work import ThreadWork
 from timestone.errors import NotLeader
 from timestone.fronts import Documents
 
@@ -29,7 +30,7 @@ class WriteBehind:
         self._loop = loop
         self._executor = executor
         self._log = log
-        self._mailbox: Mailbox[Future[None]] = Mailbox(loop, self._written)
+        self._work = ThreadWork(loop)
         self._pending: dict[str, Document] = {}
         self._waiting: list[Callable[[], None]] = []
         self._writing: tuple[dict[str, bytes | None], list[Callable[[], None]]] | None = None
@@ -67,32 +68,26 @@ class WriteBehind:
         if self._writing is not None or not self._pending:
             return
         items = {key: one() if callable(one) else one for key, one in self._pending.items()}
-        waiting = self._waiting
+        self._writing = (items, self._waiting)
         self._pending, self._waiting = {}, []
-        self._writing = (items, waiting)
-        try:
-            future = self._executor.submit(self._documents.put_many, self._space, items)
-        except RuntimeError:  # the executor is shut down: the front has stopped
-            return
-        future.add_done_callback(self._mailbox.put)
+        put = functools.partial(self._documents.put_many, self._space, items)
+        self._work.run(self._executor, put, self._written)
 
-    def _written(self, futures: Iterable["Future[None]"]) -> None:
-        for future in futures:
-            assert self._writing is not None
-            (items, waiting), self._writing = self._writing, None
-            error = future.exception()
-            if error is not None:
-                # What they are about continues; what is at stake is a restart before the next attempt. At another
-                # leader that has what it needs of the log.
-                level = logging.DEBUG if isinstance(error, NotLeader) else logging.ERROR
-                self._log.log(level, "could not save %d of %s: %s", len(items), self._space, error)
-                self._pending = {**items, **self._pending}
-                self._loop.call_later(_RETRY_S, self._start)
-            for then in waiting:
-                try:
-                    then()
-                except Exception:
-                    # A fault of ours about one client: the others wait for the disk, too, and so does what comes next.
-                    self._log.exception("going on after a save failed")
-            if error is None and self._pending:
-                self._start()
+    def _written(self, error: Exception | None) -> None:
+        assert self._writing is not None
+        (items, waiting), self._writing = self._writing, None
+        if error is not None:
+            # What they are about continues; what is at stake is a restart before the next attempt. At another
+            # leader that has what it needs of the log.
+            level = logging.DEBUG if isinstance(error, NotLeader) else logging.ERROR
+            self._log.log(level, "could not save %d of %s: %s", len(items), self._space, error)
+            self._pending = {**items, **self._pending}
+            self._loop.call_later(_RETRY_S, self._start)
+        for then in waiting:
+            try:
+                then()
+            except Exception:
+                # A fault of ours about one client: the others wait for the disk, too, and so does what comes next.
+                self._log.exception("going on after a save failed")
+        if error is None and self._pending:
+            self._start()

@@ -142,8 +142,9 @@ class Wills:
         return kept
 
     def revoke(self, kept: KeptWill) -> None:
-        """Remove a will after a normal DISCONNECT: it is not published."""
-        self._forget(kept)
+        """Remove a will that is not to be published, or is."""
+        self._count(kept, -1)
+        self._writer.write(kept.key, None)
 
     def left(self, kept: KeptWill, session_expiry_s: int) -> None:
         """Schedule the will of a connection that ended without DISCONNECT: after its delay or at the end of the
@@ -190,7 +191,7 @@ class Wills:
 
     def _published(self, kept: KeptWill, stored: bool) -> None:
         if stored:
-            self._forget(kept)
+            self.revoke(kept)
         else:
             self._loop.call_later(_RETRY_S, self._publish_now, kept)
 
@@ -203,10 +204,6 @@ class Wills:
         if self.sizes.of(self._shares.owner(session_key)) + more > self._shares.of(self._bytes_limit):
             return "user_share_percent", self._shares.describe("will_bytes", self._bytes_limit)
         return None
-
-    def _forget(self, kept: KeptWill) -> None:
-        self._count(kept, -1)
-        self._writer.write(kept.key, None)
 
     def _count(self, kept: KeptWill, sign: int) -> None:
         """Count a stored will, or one less."""

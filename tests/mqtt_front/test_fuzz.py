@@ -56,7 +56,7 @@ def heard(connection: Connection, pieces: list[bytes]) -> tuple[list[object], Mq
                     events += [Pings(1)] * event.ping_count
                 else:
                     events.append(event)
-            assert connection.buffered_bytes <= INBOUND.packet_bytes
+            assert len(connection._partial) <= INBOUND.packet_bytes
     except (MalformedPacket, ProtocolViolation) as error:
         fault = error
     else:

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import perf_counter_ns
+from typing import Any
 
 import pytest
 
 import timestone
 from mqtt_front.delivery.delivery import Delivery
-from mqtt_front.feeds.feed import Feed, FeedState, LogSource
+from mqtt_front.feeds.feed import FeedState, LogSource
 from mqtt_front.feeds.subscription import Subscription
 from mqtt_front.kernel import loops
 from mqtt_front.runtime.clocks import PassingTime
@@ -22,6 +23,7 @@ from tests.support.mqtt_clients import FakeClient
 from timestone.errors import CorruptRecord
 from timestone.log import Log
 from timestone.reader import Reader
+from timestone.reading.batch import Batch
 from timestone.reading.wakeups import Woken
 from timestone.store import Store
 from timestone.writing.write_batch import WriteBatch
@@ -366,13 +368,14 @@ def test_records_outside_the_tail_are_read_by_another_thread(
     parts = short_tail
     session, client = parts.client()
     reading: list[str] = []
-    original = Delivery._read_from_disk
+    read = Reader.read
 
-    def noticed(delivery: Delivery, feed: Feed, reader: Reader, room: int) -> None:
-        reading.append(threading.current_thread().name)
-        original(delivery, feed, reader, room)
+    def noticed(reader: Reader, **limits: Any) -> Batch:
+        if not parts.source.log.in_memory(reader.offset):
+            reading.append(threading.current_thread().name)
+        return read(reader, **limits)
 
-    monkeypatch.setattr(Delivery, "_read_from_disk", noticed)
+    monkeypatch.setattr(Reader, "read", noticed)
     for number in range(100):
         parts.publish(b"%d" % number)
     parts.loop.run_until(lambda: len(client.publishes) == 100)
@@ -398,13 +401,13 @@ def test_subscribing_during_a_read_from_the_disk_misses_nothing(
     short_tail: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parts, subscribed = short_tail, threading.Event()
-    original = Delivery._read_from_disk
+    read, loop_thread = Reader.read, threading.current_thread()
 
-    def read_later(delivery: Delivery, feed: Feed, reader: Reader, room: int) -> None:
-        assert subscribed.wait(10)
-        original(delivery, feed, reader, room)
+    def read_later(reader: Reader, **limits: Any) -> Batch:
+        assert threading.current_thread() is loop_thread or subscribed.wait(10)
+        return read(reader, **limits)
 
-    monkeypatch.setattr(Delivery, "_read_from_disk", read_later)
+    monkeypatch.setattr(Reader, "read", read_later)
     session, client = parts.client("a")
     parts.publish(b"1", topic="a")
     parts.loop.run_until(lambda: parts.state(session) is FeedState.READING)

@@ -55,7 +55,7 @@ def arrived() -> tuple[Client, DoorArrival, FakeTransport, list[tuple[object, st
     client, refused = Client(), [(object(), "")][:0]
     arrival = DoorArrival(client, memoryview(bytearray(16)), lambda *one: refused.append(one))
     transport = FakeTransport()
-    Layer(arrival).connection_made(transport)
+    Layer(arrival, arrival).connection_made(transport)
     return client, arrival, transport, refused
 
 
