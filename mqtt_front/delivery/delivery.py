@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 from mqtt_front.codec.frame import frame_acknowledgements
 from mqtt_front.delivery.packing import Packed, pack
 from mqtt_front.feeds.feed import Feed, FeedState, FeedWake, OnWake
-from mqtt_front.feeds.shared_reads import Cursor
+from mqtt_front.feeds.shared_reads import Cursor, SharedReads
 from mqtt_front.kernel.loops import SingleDelivery
 from mqtt_front.runtime.clocks import PassingTime
 from mqtt_front.runtime.loop import Loop
@@ -110,6 +110,7 @@ class Delivery:
         self.wake: OnWake = self._wakes.put
         """Note that an append concerns a parked feed. Called by the appending thread."""
         self._work = ThreadWork(loop)
+        self._reads_in_memory = SharedReads()
         self.counts = DeliveryCounts()
         self._single = SingleDelivery(_PARKED, InFlight, sessions.changed, self.counts, traces, FeedWake)
 
@@ -199,7 +200,7 @@ class Delivery:
             feed.state = FeedState.PARKED
         elif in_memory:
             try:
-                batch = feed.source.reads.read(
+                batch = self._reads_in_memory.read(
                     reader, max_records=room, max_bytes=_STEP_BYTES, max_scan=_SCAN_RECORDS
                 )
             except Exception as error:
@@ -246,7 +247,7 @@ class Delivery:
             feed.window.seen = max(seen, batch.next_offset)
             self._go_on(step)
             return
-        packed = pack(feed, batch, client.target, self._time)
+        packed = pack(feed, batch, client.target, self._time, self._reads_in_memory.last)
         feed.gave(batch)
         self._send(step, client, packed)
         if self._traces.is_open:

@@ -39,11 +39,12 @@ class Packed(NamedTuple):
     another packet id."""
 
 
-def pack(feed: Feed, batch: Batch, target: Target, time: PassingTime) -> Packed:
+def pack(
+    feed: Feed, batch: Batch, target: Target, time: PassingTime, shared: SharedBatch | None = None
+) -> Packed:
     """Encode the records of `batch`, and advance the window of the feed and the packet ids of the session.
 
-    The caller has limited the batch to the room in the window."""
-    shared = feed.source.reads.last
+    The caller has limited the batch to the room in the window. shared: the last one that several feeds may read."""
     key = None if shared is None or shared.batch is not batch else _shared_key(feed, shared, target)
     if shared is None or key is None:
         packed = _pack_own(feed, batch, target, time)

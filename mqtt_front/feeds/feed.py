@@ -9,7 +9,7 @@ from mqtt_front.codec.fields import text
 from mqtt_front.codec.frame import Form
 from mqtt_front.feeds.group_store import Groups
 from mqtt_front.feeds.in_flight_window import InFlightWindow
-from mqtt_front.feeds.shared_reads import Cursor, SharedReads
+from mqtt_front.feeds.shared_reads import Cursor
 from mqtt_front.feeds.subscription import Grant, Subscription
 from mqtt_front.kernel import loops
 from mqtt_front.retained.messages import RetainedMessages
@@ -55,14 +55,13 @@ class LogSource(NamedTuple):
     """Topic names with their length, as in a PUBLISH, by topic id."""
     retained: RetainedMessages
     groups: Groups
-    reads: SharedReads
     partition: int | None = None
     """Number of the partition of a log that has several."""
 
     @classmethod
     def of(cls, log: Log, groups: Groups | None = None) -> "LogSource":
         """Return a source without any known topics."""
-        return cls(log, {}, RetainedMessages(log), Groups() if groups is None else groups, SharedReads())
+        return cls(log, {}, RetainedMessages(log), Groups() if groups is None else groups)
 
 
 def own_key(source: LogSource, topic_filter: str) -> str:

@@ -10,8 +10,8 @@ from timestone.reading.batch import Batch
 
 _FILTERS = 8
 """A feed with more filters reads by itself: to compare them takes longer."""
-_FILTER_SETS = 8
-"""Number of batches that are kept: of feeds that take turns with different filters."""
+_BATCHES = 8
+"""Number of batches that are kept: of feeds that take turns, with different filters or of different logs."""
 
 
 class Cursor(Protocol):
@@ -49,12 +49,11 @@ class SharedBatch:
 
 
 class SharedReads:
-    """Last batches that were read from one log in memory. Used by the event loop's thread only."""
+    """Last batches that were read from logs in memory. Used by the event loop's thread only."""
 
-    __slots__ = ("_batches", "_end_offset", "last")
+    __slots__ = ("_batches", "last")
 
     def __init__(self) -> None:
-        self._end_offset = -1
         self._batches: dict[tuple[Any, ...], SharedBatch] = {}
         self.last: SharedBatch | None = None
         """What the last call of `read` has returned; None if other feeds cannot have it."""
@@ -65,17 +64,16 @@ class SharedReads:
         if type(cursor) is not Reader or cursor.filter_count > _FILTERS:
             self.last = None
             return cursor.read(max_records=max_records, max_bytes=max_bytes, max_scan=max_scan)
-        end_offset = cursor.log.end_offset
-        if end_offset != self._end_offset or len(self._batches) == _FILTER_SETS:
-            self._end_offset = end_offset
-            self._batches.clear()
-        key = cursor.offset, max_records, cursor.topics
+        log = cursor.log
+        key = log, cursor.offset, log.end_offset, max_records, cursor.topics
         self.last = self._batches.get(key)
         if self.last is None:
             batch = cursor.read(max_records=max_records, max_bytes=max_bytes, max_scan=max_scan)
+            if len(self._batches) == _BATCHES:
+                self._batches.clear()
             self.last = self._batches[key] = SharedBatch(batch)
         else:
-            cursor.log.check_open()
+            log.check_open()
             self.last.is_shared = True
             cursor.offset = self.last.batch.next_offset
         return self.last.batch

@@ -9,7 +9,6 @@ from mqtt_front.errors import MalformedPacket, MqttError
 from mqtt_front.feeds.feed import LogSource
 from mqtt_front.feeds.group_store import Groups
 from mqtt_front.feeds.remote_group import Branches
-from mqtt_front.feeds.shared_reads import SharedReads
 from mqtt_front.ingest.topic_use import TopicUse
 from mqtt_front.kernel.loops import TopicCache
 from mqtt_front.kernel.topic_cache import TOPIC_BITS
@@ -68,14 +67,7 @@ class Router:
         self.groups = Groups(self.shares, None if partitions is None else Branches(partitions))
         """The shared subscriptions."""
         self._sources = tuple(
-            LogSource(
-                each.log,
-                {},
-                each,
-                self.groups,
-                SharedReads(),
-                None if partitions is None else each.log.partition,
-            )
+            LogSource(each.log, {}, each, self.groups, None if partitions is None else each.log.partition)
             for each in self.retained
         )
         self._server_sources = tuple(LogSource.of(log) for log in server_logs)

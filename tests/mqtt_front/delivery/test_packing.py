@@ -9,6 +9,7 @@ from mqtt_front.delivery import packing
 from mqtt_front.delivery.delivery import DeliveryCounts
 from mqtt_front.delivery.packing import Packed, pack
 from mqtt_front.feeds.feed import Feed, FeedState, FeedWake, LogSource
+from mqtt_front.feeds.shared_reads import SharedReads
 from mqtt_front.feeds.subscription import Subscription
 from mqtt_front.kernel import loops
 from mqtt_front.protocol.header_block import header_block
@@ -391,7 +392,7 @@ def test_single_delivery_refuses_special_records_without_side_effects(log: Log, 
 
 
 def test_subscribers_of_the_same_bytes_share_their_packets(log: Log) -> None:
-    source = LogSource.of(log)
+    source, reads = LogSource.of(log), SharedReads()
 
     def feed_of(subscription: Subscription) -> Feed:
         session = Session("c")
@@ -413,9 +414,9 @@ def test_subscribers_of_the_same_bytes_share_their_packets(log: Log) -> None:
     def packed(feed: Feed, packet_bytes: int = 1 << 28) -> Packed:
         assert feed.reader is not None
         feed.reader.seek(0)
-        batch = source.reads.read(feed.reader, max_records=100, max_bytes=1 << 20, max_scan=100)
+        batch = reads.read(feed.reader, max_records=100, max_bytes=1 << 20, max_scan=100)
         assert feed.reader.offset == batch.next_offset
-        return pack(feed, batch, Target(4, packet_bytes), PassingTime())
+        return pack(feed, batch, Target(4, packet_bytes), PassingTime(), reads.last)
 
     for feed in feeds:
         assert feed.reader is not None  # how the topic is sent is known from now on

@@ -72,6 +72,13 @@ def test_many_filters_are_read_each_and_not_all_kept(log: Log) -> None:
     assert len(reads._batches) < 10
 
 
+def test_logs_are_told_apart(log: Log, store: Store) -> None:
+    reads, other = SharedReads(), store.log("other")
+    other.append_many([b"4", b"5", b"6"], topics=["a", "b", "a"])
+    assert read(reads, log.reader(0, topics=["a"])).payloads() == [b"1", b"3"]
+    assert read(reads, other.reader(0, topics=["a"])).payloads() == [b"4", b"6"]
+
+
 def test_readers_of_many_filters_read_by_themselves(log: Log) -> None:
     reads, topics = SharedReads(), ["a", *(f"other/{number}" for number in range(100))]
     first, second = (read(reads, log.reader(0, topics=topics)) for _ in range(2))
