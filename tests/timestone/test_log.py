@@ -13,6 +13,7 @@ import pytest
 
 import timestone
 from tests.support.faulty_files import FaultyFiles
+from tests.support.kernels import compiled_only
 from tests.support.step_clock import StepClock
 from tests.support.waiting import wait_for
 from timestone.commit.submission import Submission
@@ -553,6 +554,7 @@ def test_offsets_beyond_the_log_are_out_of_range_with_its_bounds(place: Place) -
     assert not log.read(3)
 
 
+@compiled_only
 def test_append_now_of_a_small_batch_is_two_writes_and_no_flush(place: Place) -> None:
     log = place.log()
     log.append(b"first", ack="written")
@@ -581,6 +583,7 @@ def test_append_now_does_nothing_when_it_would_wait_or_overtake(place: Place) ->
     assert log.end_offset <= 6
 
 
+@compiled_only
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
 def test_failed_append_now_has_no_effect(place: Place, error: int) -> None:
     log = place.log()
@@ -653,6 +656,7 @@ def test_one_flush_serves_all_waiting_appends(gated: Log, gate: Gate) -> None:
     assert gate.count == before + 1, "those who came during the first flush are served by the next"
 
 
+@compiled_only
 def test_submitted_records_can_be_read_before_they_are_synced(gated: Log, gate: Gate) -> None:
     submission = gated.submit(WriteBatch([b"a", b"b"]), ack=Ack.SYNCED)
     assert payloads(gated) == [b"first", b"a", b"b"]

@@ -6,11 +6,9 @@ new records. The numbers that decide this are fields of these classes, which the
 What prepares a segment, and what follows a failed write, is in `timestone.writing`."""
 
 import sys
-from collections import deque
 from collections.abc import Callable
 from typing import Any, Self
 
-from timestone.kernel.entries import ENTRY_BYTES, HEADER_BYTES
 from timestone.kernel.pure import DurationCounts, Lock, NumberedNames
 from timestone.record import FLAG_REMOVED
 
@@ -101,7 +99,6 @@ class Columns:
 class PreparedSegment:
     """Files of the segment that takes appends, and up to where they are prepared."""
 
-    base_offset: int
     count: int
     size_bytes: int
     created_us: int
@@ -110,84 +107,21 @@ class PreparedSegment:
     _ahead: int
     """Size of the segment for which there are blocks."""
     _durable_ceiling: int
-    _segment_fd: int
-    _index_fd: int
-    _salt_crc: int
     _is_plain: bool
     """Whether the kernel may write; test doubles must see each system call."""
 
     def write_prepared(self, write_batch: Columns, timestamp_us: int) -> bytes | None:
         """Write a batch and return its entries, if that takes two writes to prepared files and nothing else. Return
-        None if nothing happened. Raises what `_write_with_entries` raises, which the compiled one calls only for test
-        doubles."""
-        count, size_bytes = self.count + write_batch.count, self.size_bytes + write_batch.size_bytes
-        if (
-            HEADER_BYTES + count * ENTRY_BYTES > self._reserved
-            or size_bytes > self._ahead
-            or self.base_offset + count > self._durable_ceiling
-        ):
-            return None
-        return self._write_with_entries(write_batch, timestamp_us)
-
-    def _write_with_entries(self, write_batch: Any, timestamp_us: int) -> bytes:
-        """Write a batch by calls of `Files`."""
-        raise NotImplementedError
+        None if nothing happened, as always here. Raises what `_write_with_entries` raises, which the compiled one calls
+        for test doubles."""
+        return None
 
 
 class PreparedLog:
     """End of a log: the segment that takes appends, and what the next record gets."""
 
-    next_offset: int
-    """Offset of the next record: everything below is written, though perhaps not published."""
-    unsynced_bytes: int
-    change_count: int
-    """Incremented when a segment begins or rolls."""
-    _writer: Any
-    """A `PreparedSegment`, or None."""
-    _last_timestamp_us: int
-    _segment_bytes: int
-    _segment_entries: int
-    _roll_age_us: int
-    _record_bytes: int
-    _unsynced_runs: "deque[Any]"
-    _now_us: Callable[[], int]
-    _run_type: type[Any]
-    """Subclass of `StoredRun`."""
     segment_list: Any
     """`ShownSegments`. Replaced as a whole at every change, so that readers need no lock."""
-
-    def write_prepared(self, write_batch: Columns) -> Any:
-        """Write a batch and return its run, if that takes two writes to prepared files and nothing else. Return None
-        if nothing happened: there is no segment with a record, it is full or old, or its files are not prepared. The
-        result of `_half_written` after an error."""
-        writer = self._writer
-        if writer is None or not writer.count:
-            return None
-        now_us = max(self._now_us(), self._last_timestamp_us)
-        if (
-            writer.size_bytes + write_batch.size_bytes > self._segment_bytes
-            or writer.count + write_batch.count > self._segment_entries
-            or now_us - writer.created_us >= self._roll_age_us
-        ):
-            return None
-        position = writer.size_bytes
-        try:
-            entries = writer.write_prepared(write_batch, now_us)
-        except Exception as error:
-            return self._half_written(write_batch, error)
-        if entries is None:
-            return None
-        end_offset = self.next_offset + write_batch.count
-        run = self._run_type(self.next_offset, end_offset, entries, write_batch.stored, position)
-        self._last_timestamp_us = now_us
-        self._unsynced_runs.append(run)
-        self.unsynced_bytes += write_batch.size_bytes + len(entries)
-        self.next_offset = end_offset
-        return run
-
-    def _half_written(self, write_batch: Any, error: Exception) -> Any:
-        """Write a batch after an error of its segment, elsewhere, or raise the error."""
-        raise NotImplementedError
 
 
 class Budget:
@@ -332,52 +266,15 @@ class PreparedEnd:
     def write_prepared_locked(
         self, write_batch: Any, inline: bool = False, woken: list[Any] | None = None
     ) -> int | None:
-        """Write and publish a batch and return its first offset, if that takes two writes to prepared files; return
-        None without a change otherwise. inline: in an event loop, whose slow writes are noted. woken: see
-        `published`."""
-        size_bytes = write_batch.size_bytes
-        if (
-            len(self.topics._names) != self.topics.written_count
-            or self._unchecked_bytes + size_bytes >= self._check_bytes
-            or self.closed is not None
-        ):
-            return None
-        if self.failure is not None:
-            raise self.failure.again()
-        if write_batch.count == 0:
-            return int(self._events.written_offset)
-        log, now_s = self.active_segment, self.inline_writes.now_s
-        change_count, began_s = log.change_count, now_s()
-        try:
-            run = log.write_prepared(write_batch)
-            if run is None:
-                return None
-            self._events.published(run, write_batch, log.next_offset, woken)
-        except BaseException as error:
-            self._judge(error)
-            raise
-        finally:
-            if log.change_count != change_count:
-                self._segment_changed()
-            ended_s = now_s()
-            if inline and ended_s - began_s > self.inline_writes.slow_s:
-                self.inline_writes.was_slow(began_s, ended_s)
-        self._unchecked_bytes += size_bytes
-        self.writes.observe(int((ended_s - began_s) * 1e9))
-        self.written_bytes += size_bytes
-        return int(run.base_offset)
-
-    def _judge(self, error: BaseException) -> None:
-        """Decide after a failed write whether others may follow. Returns if the caller is to raise `error` itself."""
-        raise NotImplementedError
-
-    def _segment_changed(self) -> None:
-        """Report that a segment began or was rolled."""
-        raise NotImplementedError
+        """Write and publish a batch and return its first offset, if that takes two writes to prepared files. Return
+        None without a change otherwise, as always here. inline: in an event loop, whose slow writes are noted. woken:
+        see `published`."""
+        return None
 
 
 class PreparedCommit:
-    """Appends at level `written` that need neither the queue nor a flush."""
+    """Appends at level `written` that need neither the queue nor a flush. Compiled only: without the kernel none does
+    anything, and the general path follows."""
 
     _end: Any
     """A `PreparedEnd`."""
@@ -404,7 +301,7 @@ class PreparedCommit:
     def append_single(self, payload: Any, topic: Any, headers: Any, flags: Any, level: Any) -> int | None:
         """Append a record without headers, of a known topic, at level `written` in a fraction of the time, and return
         its offset. Return None with nothing changed if it is another one, or needs more than two writes to prepared
-        files; always here."""
+        files."""
         return None
 
     def append_gathered(self, payloads: Any, topic: Any, level: Any) -> int | None:
@@ -414,15 +311,7 @@ class PreparedCommit:
     def append_written(self, write_batch: Any) -> int | None:
         """Append a batch at level `written` and return its first offset; None with nothing changed if submissions
         precede it, the disk is behind, or the files are not prepared."""
-        end = self._end
-        if end.active_segment.unsynced_bytes >= self._queue_bytes:
-            return None
-        with end.lock:
-            first = None if self._queue.queued_bytes else end.write_prepared_locked(write_batch)
-        if first is None:
-            return None
-        self.expect_sync()
-        return int(first)
+        return None
 
     def append_inline(
         self, write_batch: Any, woken: list[Any] | None = None, submission: Any = None
@@ -430,34 +319,4 @@ class PreparedCommit:
         """Append a small batch at level `written` in the caller's thread, also during a small flush; return None if
         that might block. woken: takes the readers to wake, for the caller to do so. submission: waits for the flush at
         level `synced`."""
-        end = self._end
-        if not end.lock.acquire(False):  # by keyword it takes longer
-            return None
-        try:
-            if (
-                self._queue.queued_bytes
-                or self.delay.awaited_bytes > SMALL_FLUSH_BYTES
-                or (self._flush_bytes > SMALL_FLUSH_BYTES and self.sync_lock.locked())
-                or write_batch.size_bytes + write_batch.count * ENTRY_BYTES > INLINE_BYTES
-                or end.inline_writes.now_s() < end.inline_writes.paused_until_s
-            ):
-                return None
-            first: int | None = end.write_prepared_locked(write_batch, True, woken)
-            if submission is not None and first is not None:
-                self._written_locked(submission, first)
-        finally:
-            end.lock.release()
-        if submission is None and first is not None:
-            self.expect_sync()
-        return first
-
-    def _written_locked(self, submission: Any, first: int) -> None:
-        """Note that a submission is written."""
-        raise NotImplementedError
-
-    def expect_sync(self) -> None:
-        """Have the committer flush what was written, unless it will."""
-        if not (
-            self.is_sync_expected and self._end.active_segment.unsynced_bytes < self._sync_interval_bytes
-        ):
-            self._committer.expect_sync(self)
+        return None

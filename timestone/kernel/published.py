@@ -1,14 +1,8 @@
 """What readers see of a log, and how they wait for more. Twins of the classes with these names in `_kernel.pyx`."""
 
-import struct
 from typing import Any
 
-from timestone.kernel.entries import ENTRY_BYTES
 from timestone.kernel.pure import Lock
-
-_TOPIC_AND_FLAGS = struct.Struct("<IHH")
-_TOPIC_AT = 16
-"""Topic, header length and flags of an entry, which are adjacent (`entries`), and their position."""
 
 
 class ParkedWaiters:
@@ -60,25 +54,12 @@ class Published:
         For event loops, which are spared two hand-overs between threads (docs/decisions/0016-direct-writes.md). woken:
         takes the readers that the append wakes, for the caller to wake, also after an error. Errors: see `append`."""
         write_batch.check(self._end.active_segment._record_bytes, len(self._end.topics._names))
-        first = self._commit.append_inline(write_batch, woken)
-        return None if first is None else range(first, first + write_batch.count)
+        return None
 
     def single(self, offset: int) -> tuple[int, int, int, int, bytes] | None:
         """Return the record at `offset` if it is the last one, was appended by itself and is still in memory: offset,
         topic id, flags, size of the header block, and stored bytes. None otherwise, also of a closed log."""
-        run = self._tail._newest
-        if (
-            run.base_offset != offset
-            or run.end_offset != self._end_offset
-            or self._end.closed is not None
-            or offset < self._start_offset
-            or offset < self._compacted_to
-            or len(run.entries) != ENTRY_BYTES
-            or len(run.stored.pieces) != 1
-        ):
-            return None
-        topic_id, header_length, flags = _TOPIC_AND_FLAGS.unpack_from(run.entries, _TOPIC_AT)
-        return offset, topic_id, flags, header_length, run.stored.pieces[0]
+        return None
 
     def published(self, run: Any, write_batch: Any, end_offset: int, woken: list[Any] | None = None) -> None:
         """Make records visible, the tail cache first, so that a reader that sees the new end finds them there. Wakes

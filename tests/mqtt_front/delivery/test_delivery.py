@@ -163,6 +163,7 @@ def test_parked_client_is_sent_the_loops_own_record_without_a_read(
     assert all(parts.state(session) is FeedState.PARKED for session, _ in found)
 
 
+@needs_kernel
 @pytest.mark.parametrize("why", ["full window", "full socket", "saving", "another record", "gap"])
 def test_inline_delivery_does_pending_work_first(parts: Parts, why: str) -> None:
     session, client = parts.client("t", inflight_limit=2)
@@ -190,6 +191,7 @@ def test_inline_delivery_does_pending_work_first(parts: Parts, why: str) -> None
     assert received == [b"0", b"1", b"2"] if why in ("full window", "another record") else [b"0", b"2"]
 
 
+@needs_kernel
 def test_feeds_woken_by_the_loops_own_append_can_be_served_in_the_same_turn(parts: Parts) -> None:
     session, client = parts.client("a")
     parts.publish(b"0", topic="a")

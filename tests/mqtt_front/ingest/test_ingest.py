@@ -511,6 +511,7 @@ def quick(parts: Parts) -> Reader:
     return reader
 
 
+@needs_kernel
 def test_loop_writes_a_small_batch_itself_and_reports_it(unflushed: Store) -> None:
     parts, source = Parts(unflushed, ack=Ack.WRITTEN), Source()
     reader, wakeups = quick(parts), parts.loop.wakeup_count
@@ -520,6 +521,7 @@ def test_loop_writes_a_small_batch_itself_and_reports_it(unflushed: Store) -> No
     assert (parts.woken, parts.loop.wakeup_count) == ([(reader, 1)], wakeups)
 
 
+@needs_kernel
 def test_loop_writes_at_level_synced_and_serves_readers_first(unflushed: Store) -> None:
     parts = Parts(unflushed)
     reader, source = quick(parts), Source()

@@ -7,16 +7,12 @@ from typing import Any
 import pytest
 
 import timestone
+from tests.support.kernels import compiled_only
 from timestone.commit.log_commit import LogCommit
 from timestone.config import Ack
 from timestone.errors import StoreClosed
-from timestone.kernel import loops
 from timestone.log import Log
 from timestone.writing.write_batch import WriteBatch
-
-compiled_only = pytest.mark.skipif(
-    loops.NAME != "native", reason="the Python kernel has no path of its own for one"
-)
 
 
 @pytest.fixture
@@ -39,6 +35,7 @@ def test_append_at_level_written_is_durable_after_sync(log: Log, commit: LogComm
     assert log.synced_offset == 2
 
 
+@compiled_only
 def test_append_inline_is_refused_while_a_large_flush_runs(commit: LogCommit) -> None:
     commit.append(WriteBatch([bytes(1 << 20)]), Ack.SYNCED)
     with commit.sync_lock:

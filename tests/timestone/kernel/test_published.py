@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import timestone
+from tests.support.kernels import compiled_only
 from timestone.errors import StoreClosed
 from timestone.kernel.entries import NO_TOPIC
 from timestone.store import Store
@@ -17,6 +18,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield opened
 
 
+@compiled_only
 def test_last_record_is_known_without_a_read_if_it_was_appended_by_itself(store: Store) -> None:
     log = store.log("a")
     log.append_many([b"1", b"2"], topic="t", ack="written")

@@ -7,6 +7,7 @@ import pytest
 
 import timestone
 from timestone.errors import LogFailed, StorageFull, StoreClosed
+from timestone.kernel import loops
 from timestone.log import Log
 from timestone.writing.log_end import LogEnd
 from timestone.writing.write_batch import WriteBatch
@@ -35,7 +36,7 @@ def test_written_records_are_published(log: Log, end: LogEnd) -> None:
 def test_empty_batch_gets_the_end_offset_and_writes_nothing(end: LogEnd) -> None:
     with end.lock:
         assert end.write_locked(WriteBatch([])) == 1
-        assert end.write_prepared_locked(WriteBatch([])) == 1
+        assert end.write_prepared_locked(WriteBatch([])) == (None if loops.REASON else 1)
 
 
 def test_write_is_refused_before_it_begins_when_space_is_short(

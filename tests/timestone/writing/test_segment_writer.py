@@ -14,6 +14,7 @@ import pytest
 
 from tests.support.faulty_files import FaultyFiles
 from tests.support.interruption import interrupted_at
+from tests.support.kernels import compiled_only
 from tests.support.power_loss import Disk, Loss
 from tests.support.recording_files import RecordingFiles, Renamed
 from timestone.disk.files import Files
@@ -185,6 +186,7 @@ def test_blocks_are_allocated_when_a_flush_begins_and_not_during_one(quick_direc
     writer.close()
 
 
+@compiled_only
 def test_append_is_not_prepared_when_it_would_reserve_space(writer: SegmentWriter) -> None:
     def is_prepared_for(payloads: list[bytes]) -> bool:
         return writer.write_prepared(WriteBatch(payloads), 9) is not None
