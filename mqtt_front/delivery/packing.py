@@ -2,6 +2,7 @@
 I/O; the result is one buffer."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -225,27 +226,22 @@ def _pack_each(
     return Packed(rows.framed(), len(rows.payloads), rows.oversize_count, rows.expired_count, exactly_once)
 
 
+@dataclass(slots=True, eq=False)
 class _Rows:
     """Deliveries collected as columns."""
 
-    __slots__ = (
-        "blocks", "expired_count", "feed", "firsts", "heads", "new", "oversize_count", "packet_ids", "payloads",
-        "positions", "target",
-    )  # fmt: skip
-
-    def __init__(self, feed: Feed, target: Target, positions: PositionProperties | None) -> None:
-        self.feed = feed
-        self.target = target
-        self.positions = positions
-        self.firsts: list[int] = []
-        self.heads: list[bytes] = []
-        self.packet_ids: list[int] = []
-        self.blocks: list[bytes] = []
-        self.payloads: list[bytes] = []
-        self.new: list[tuple[int, int, int]] = []
-        """Row, offset and QoS of each delivery that needs a packet id."""
-        self.oversize_count = 0
-        self.expired_count = 0
+    feed: Feed
+    target: Target
+    positions: PositionProperties | None
+    firsts: list[int] = field(default_factory=list)
+    heads: list[bytes] = field(default_factory=list)
+    packet_ids: list[int] = field(default_factory=list)
+    blocks: list[bytes] = field(default_factory=list)
+    payloads: list[bytes] = field(default_factory=list)
+    new: list[tuple[int, int, int]] = field(default_factory=list)
+    """Row, offset and QoS of each delivery that needs a packet id."""
+    oversize_count: int = 0
+    expired_count: int = 0
 
     def gather(self, batch: Batch, replay_until: int, time: PassingTime) -> None:
         """Add the deliveries of the records."""

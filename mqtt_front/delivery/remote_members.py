@@ -5,6 +5,7 @@ before. The other side is `feeds.remote_group`."""
 import json
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from mqtt_front.feeds.group_store import Groups, home_key, home_of
@@ -33,31 +34,27 @@ Read = Callable[[Callable[[], Batch], Callable[[Batch | Exception], None]], None
 """Runs a function that may read the disk, in a thread, and passes its result to another one in the event loop."""
 
 
+@dataclass(eq=False)
 class _Request:
     """A member elsewhere waits for records: a member of the group until it gets some."""
 
-    def __init__(
-        self,
-        group: SharedGroup,
-        home: "_Home",
-        room: int,
-        wake: Callable[["_Request"], None],
-        *,
-        once: bool,
-    ) -> None:
-        self.group, self.home, self.room = group, home, max(1, min(room, _ROOM))
-        self._wake = wake
-        self.once = once
-        """Whether what it gets is to be delivered exactly once."""
-        self.is_over = False
-        self.cursor = MemberCursor(self, group)
+    group: SharedGroup
+    home: "_Home"
+    room: int
+    on_wake: Callable[["_Request"], None]
+    once: bool
+    """Whether what it gets is to be delivered exactly once."""
+    is_over: bool = False
+
+    def __post_init__(self) -> None:
+        self.cursor = MemberCursor(self, self.group)
 
     @property
     def takes_part(self) -> bool:
         return not self.is_over
 
     def wake(self) -> None:
-        self._wake(self)
+        self.on_wake(self)
 
 
 class _Home:
@@ -224,7 +221,8 @@ class RemoteMembers:
         connected = integer(entry["connected"])
         home.count(group, connected)
         for room in integers(entry["asks"]) if connected else ():
-            request = _Request(group, home, room, self._wakes.put, once=bool(entry["once"]))
+            room = max(1, min(room, _ROOM))
+            request = _Request(group, home, room, self._wakes.put, bool(entry["once"]))
             home.requests.setdefault(group, set()).add(request)
             self._wakes.put(request)
 

@@ -18,6 +18,7 @@ import json
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from mqtt_front.feeds.shared_group import Member, SavedGroup, SharedGroup, Taker
@@ -29,50 +30,45 @@ from timestone.log import Log
 _LOG = logging.getLogger("timestone.mqtt")
 
 
+@dataclass(slots=True, eq=False)
 class Account:
     """What the members of this home have of one group elsewhere. It outlives its group here until all is
     acknowledged."""
 
-    def __init__(
-        self,
-        log: Log,
-        topic_filter: str,
-        start: int,
-        owner: str,
-        changed: Callable[[], None],
-        unsure_below: int,
-    ) -> None:
-        """start: where the group begins if it is new. changed: called when there is something to send. unsure_below:
-        members of an earlier account may have had what lies below."""
-        self.log, self._filter, self._start, self._owner = log, topic_filter, start, owner
-        self._changed = changed
-        self.group: RemoteGroup | None = None
-        self.held: set[int] = set()
-        """Open offsets."""
-        self.once: set[int] = set()
-        """Those of them that are to be delivered exactly once."""
-        self.done: set[int] = set()
-        """Those that were, until the group has saved that. Saved with the group here."""
-        self._unsaved: set[int] = set()
-        """Those of them that are not saved: for the group they are open."""
-        self.asked = 0
-        """Requests without an answer."""
-        self._asks: list[int] = []
-        self._acknowledged: list[int] = []
-        self._returned: list[int] = []
-        self._again: list[int] = []
-        """Returned offsets that a member may have had."""
-        self._unsure_below = unsure_below
-        """Members may have had what lies below and is in nothing that the group has saved."""
-        self._told: deque[tuple[int, list[int]]] = deque()
-        """Acknowledged offsets by the number of their message, until the group has saved them."""
+    log: Log
+    topic_filter: str
+    start: int
+    """Where the group begins if it is new."""
+    owner: str
+    changed: Callable[[], None]
+    """Called when there is something to send."""
+    unsure_below: int
+    """Members, also of an earlier account, may have had what lies below and is in nothing that the group has saved."""
+    group: "RemoteGroup | None" = None
+    held: set[int] = field(default_factory=set)
+    """Open offsets."""
+    once: set[int] = field(default_factory=set)
+    """Those of them that are to be delivered exactly once."""
+    done: set[int] = field(default_factory=set)
+    """Those that were, until the group has saved that. Saved with the group here."""
+    asked: int = 0
+    """Requests without an answer."""
+    _unsaved: set[int] = field(default_factory=set)
+    """Those of `done` that are not saved: for the group they are open."""
+    _asks: list[int] = field(default_factory=list)
+    _acknowledged: list[int] = field(default_factory=list)
+    _returned: list[int] = field(default_factory=list)
+    _again: list[int] = field(default_factory=list)
+    """Returned offsets that a member may have had."""
+    _told: deque[tuple[int, list[int]]] = field(default_factory=deque)
+    """Acknowledged offsets by the number of their message, until the group has saved them."""
 
     def ask(self, room: int, waiting_count: int) -> None:
         """Ask for records, unless there is a request for each member that waits."""
         if self.asked < waiting_count:
             self.asked += 1
             self._asks.append(room)
-            self._changed()
+            self.changed()
 
     def acknowledged(self, offsets: Iterable[int]) -> bool:
         """Note that offsets need no delivery any more. Return whether that has to be saved here first."""
@@ -84,7 +80,7 @@ class Account:
         self._unsaved |= once
         if done != once:
             self._acknowledged += done - once
-            self._changed()
+            self.changed()
         return bool(once)
 
     def saving(self) -> Callable[[], None]:
@@ -95,7 +91,7 @@ class Account:
             if found := unsaved & self._unsaved:
                 self._unsaved -= found
                 self._acknowledged += found
-                self._changed()
+                self.changed()
 
         return saved
 
@@ -107,7 +103,7 @@ class Account:
                 self.done.difference_update(done)
                 self.group.note()
         if not self._told:
-            self._unsure_below = 0
+            self.unsure_below = 0
 
     def returned(self, offsets: Iterable[int], again: Collection[int]) -> None:
         """Note that offsets are for members of other homes. again: those that a member may have had."""
@@ -117,13 +113,13 @@ class Account:
             self.once -= left
             self._returned += left
             self._again += left.intersection(again)
-            self._changed()
+            self.changed()
 
     def noticed(self) -> None:
         """Note that members came or left. With the last one that is connected its requests end."""
         if self.group is None or not self.group.connected_count:
             self.asked, self._asks = 0, []
-        self._changed()
+        self.changed()
 
     @property
     def is_over(self) -> bool:
@@ -143,7 +139,7 @@ class Account:
             "held": sorted(self.held | self._unsaved),
             "done": sorted(done),
         }
-        return found | {"unsure_below": self._unsure_below}
+        return found | {"unsure_below": self.unsure_below}
 
     def news(self, number: int) -> dict[str, Any]:
         """Return what has changed since the last message."""
@@ -154,13 +150,13 @@ class Account:
 
     def _names(self) -> dict[str, Any]:
         group = self.group
-        names = {"log": self.log.name, "filter": self._filter, "start": self._start, "owner": self._owner}
+        names = {"log": self.log.name, "filter": self.topic_filter, "start": self.start, "owner": self.owner}
         count, is_once = (0, False) if group is None else (group.connected_count, group.is_once)
         return {**names, "connected": count, "once": is_once}
 
     def _say(self, number: int, done: list[int]) -> None:
         self._told.append((number, done))
-        self._unsure_below = max([self._unsure_below, *(offset + 1 for offset in self._again)])
+        self.unsure_below = max([self.unsure_below, *(offset + 1 for offset in self._again)])
         self._asks, self._acknowledged, self._returned, self._again = [], [], [], []
 
 

@@ -2,7 +2,7 @@
 replace them and are delivered live."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mqtt_front.feeds.feed import Feed, LogSource, OnWake
@@ -14,45 +14,37 @@ if TYPE_CHECKING:
     from mqtt_front.sessions.session import Session
 
 
+@dataclass(slots=True, eq=False)
 class RetainedCursor:
     """Cursor over the retained messages of one log that are older than `until`."""
 
-    def __init__(
-        self,
-        messages: RetainedMessages,
-        filters: Sequence[str],
-        start: int,
-        until: int,
-        also: Iterable[int],
-        on_wake: Callable[["RetainedCursor"], None],
-    ) -> None:
-        """also: offsets to read regardless of their topics."""
-        self.offset = start
-        self._messages = messages
-        self._filters = filters
-        self._until = until
-        self._also = frozenset(also)
-        self._on_wake = on_wake
-        self._offsets: list[int] | None = None
-        self._next = 0
+    messages: RetainedMessages
+    filters: Sequence[str]
+    offset: int
+    until: int
+    also: frozenset[int]
+    """Offsets to read regardless of their topics."""
+    on_wake: Callable[["RetainedCursor"], None]
+    _offsets: list[int] | None = None
+    _next: int = 0
 
     @property
     def caught_up(self) -> bool:
         """Return whether everything was read, or the messages are not up to date."""
-        return self.offset >= self._until or not self._messages.catch_up()
+        return self.offset >= self.until or not self.messages.catch_up()
 
     def read(self, *, max_records: int = 1024, max_bytes: int = 0, max_scan: int | None = None) -> Batch:
         """Return the next messages, in batches sized by `RetainedMessages.batch`. Empty while they are not up to
         date, because an older message could follow a newer one."""
-        messages = self._messages
+        messages = self.messages
         if not messages.catch_up():
             return messages.batch([], self.offset)
         if self._offsets is None:
-            chosen = set(messages.offsets(self._filters, self.offset, self._until))
-            chosen.update(offset for offset in self._also if self.offset <= offset < self._until)
+            chosen = set(messages.offsets(self.filters, self.offset, self.until))
+            chosen.update(offset for offset in self.also if self.offset <= offset < self.until)
             self._offsets = sorted(chosen)
         end = self._next + max_records
-        following = self._offsets[end] if end < len(self._offsets) else self._until
+        following = self._offsets[end] if end < len(self._offsets) else self.until
         batch = messages.batch(self._offsets[self._next : end], following)
         while self._next < len(self._offsets) and self._offsets[self._next] < batch.next_offset:
             self._next += 1
@@ -61,11 +53,11 @@ class RetainedCursor:
 
     def park(self) -> bool:
         """Return whether nothing more comes before the messages are up to date."""
-        if self.offset >= self._until:
+        if self.offset >= self.until:
             return True
-        if self._messages.catch_up():
+        if self.messages.catch_up():
             return False
-        self._messages.waiting.append(lambda: self._on_wake(self))
+        self.messages.waiting.append(lambda: self.on_wake(self))
         return True
 
     def seek(self, offset: int) -> None:
@@ -74,7 +66,7 @@ class RetainedCursor:
 
     def close(self) -> None:
         """Stop reading."""
-        self._offsets, self._until = [], self.offset
+        self._offsets, self.until = [], self.offset
 
 
 class RetainedFeed(Feed):
@@ -126,7 +118,12 @@ class RetainedFeed(Feed):
         on_wake = self._on_wake
         patterns = self.patterns if filters is None else filters
         self.reader = RetainedCursor(
-            self.source.retained, patterns, start, until, self.resend, lambda cursor: on_wake((self, cursor))
+            self.source.retained,
+            patterns,
+            start,
+            until,
+            frozenset(self.resend),
+            lambda cursor: on_wake((self, cursor)),
         )
         return start
 

@@ -2,7 +2,7 @@
 
 from mqtt_front.errors import ProtocolViolation
 from mqtt_front.net.client_protocol import ClientProtocol
-from mqtt_front.net.client_socket import Counts, Traffic
+from mqtt_front.net.client_socket import Counts
 from mqtt_front.net.outbound_limit import OutboundLimit
 from mqtt_front.reasons import Reason
 from mqtt_front.runtime.loop import Loop
@@ -27,24 +27,14 @@ class Connections:
         self.links: dict[ClientProtocol, None] = {}
         """Open connections, in order of arrival."""
         self.unsent = OutboundLimit(
-            self.links.keys(),
-            loop,
+            writers=self.links.keys(),
+            loop=loop,
             limit_bytes=settings.total_unsent_bytes,
             writer_bytes=settings.unsent_bytes,
             sent_bytes=lambda: counts.bytes_sent,
         )
         self._lingering: set[ClientProtocol] = set()
         """Those that were sent the reason for the end and do not count as connected any more."""
-        self._ended = Traffic()
-        """Sum over the connections that were removed."""
-
-    @property
-    def traffic(self) -> Traffic:
-        """Return what all connections have received and sent since the start, those that have ended as well."""
-        found = self._ended
-        for link in self.links:
-            found = found.plus(link.traffic)
-        return found
 
     @property
     def count(self) -> int:
@@ -59,9 +49,7 @@ class Connections:
 
     def remove(self, link: ClientProtocol) -> None:
         """Remove the connection of a closed socket."""
-        if link in self.links:
-            del self.links[link]
-            self._ended = self._ended.plus(link.traffic)
+        self.links.pop(link, None)
         self._lingering.discard(link)
         self.unsent.went_on(link)
         self._deadlines.forget(link)

@@ -29,7 +29,11 @@ class Crowd:
         self.writers: list[Any] = [Writer() for _ in range(6)]
         self.sent_bytes, self.loop = 0, ManualLoop()
         self.unsent = OutboundLimit(
-            self.writers, self.loop, limit_bytes=35, writer_bytes=10, sent_bytes=lambda: self.sent_bytes
+            writers=self.writers,
+            loop=self.loop,
+            limit_bytes=35,
+            writer_bytes=10,
+            sent_bytes=lambda: self.sent_bytes,
         )
 
     def stop(self, *numbers: int) -> None:
