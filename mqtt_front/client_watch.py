@@ -34,11 +34,6 @@ class Watches:
         self._report = report
         self._by_link: dict[ClientProtocol, _Watch] = {}
 
-    @property
-    def count(self) -> int:
-        """Return the number of watched clients."""
-        return len(self._by_link)
-
     def begin(self, link: ClientProtocol, duration_s: float) -> None:
         """Watch a connected client from now on, or longer. Raises ValueError for one too many."""
         until_s = self._loop.time() + duration_s

@@ -211,11 +211,7 @@ class MqttFront(Administration):
             self._left(shard)
             return
         broker, self._broker = self._broker, None
-        for listener in self._listeners:
-            listener.stop()
-        self._listeners.clear()
-        if self._saving is not None:
-            self._saving.cancel()
+        self._stop_listening()
         if broker is not None:
             broker.lose()
             # After the goodbye, which a client may not read.
@@ -327,6 +323,14 @@ class MqttFront(Administration):
             if self._views is not None:
                 self._views.follow()
 
+    def _stop_listening(self) -> None:
+        """Accept no client any more, and save nothing at intervals."""
+        for listener in self._listeners:
+            listener.stop()
+        self._listeners.clear()
+        if self._saving is not None:
+            self._saving.cancel()
+
     async def stop(self) -> None:
         """Stop accepting, settle and acknowledge publishes, close connections, publish wills without a delay, and
         save sessions and the other wills."""
@@ -335,11 +339,7 @@ class MqttFront(Administration):
             return
         broker.stopping = True
         broker.remote_members.close()
-        for listener in self._listeners:
-            listener.stop()
-        self._listeners.clear()
-        if self._saving is not None:
-            self._saving.cancel()
+        self._stop_listening()
         for link in list(broker.connections.links):
             link.hold()
         await self._until(lambda: broker.ingest.settled)

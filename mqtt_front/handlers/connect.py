@@ -271,20 +271,13 @@ def _may_have(broker: Server, link: ClientProtocol, will: Will) -> bool:
     return False
 
 
-def _response_information(broker: Server, packet: Connect, session: Session) -> str | None:
-    """Return a response topic for this client, if it asks for one and the server has one configured (section
-    3.1.2.11.6)."""
-    prefix = broker.settings.response_topic_prefix
-    if prefix is None or not packet.properties.request_response_information:
-        return None
-    return prefix + session.client_id
-
-
 def _connack_properties(broker: Server, packet: Connect, session: Session, keep_alive_s: int) -> Properties:
     """Return the properties that state what the server enforces, where it differs from the defaults."""
     if packet.level != MQTT_5:
         return NO_PROPERTIES
     inbound, wanted_s = broker.inbound, packet.properties.session_expiry_interval or 0
+    asks = packet.properties.request_response_information  # section 3.1.2.11.6
+    prefix = broker.settings.response_topic_prefix if asks else None
     return Properties(
         session_expiry_interval=session.expiry_s if session.expiry_s != wanted_s else None,
         assigned_client_identifier=None if packet.client_id else session.client_id,
@@ -292,5 +285,5 @@ def _connack_properties(broker: Server, packet: Connect, session: Session, keep_
         receive_maximum=inbound.receive_maximum if inbound.receive_maximum < 65_535 else None,
         maximum_packet_size=inbound.packet_bytes,
         topic_alias_maximum=inbound.topic_alias_maximum or None,
-        response_information=_response_information(broker, packet, session),
+        response_information=None if prefix is None else prefix + session.client_id,
     )

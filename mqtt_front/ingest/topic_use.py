@@ -34,10 +34,6 @@ class TopicUse:
         self._bytes = [Tally() for _ in logs]
         self._changed: set[str] = set()
 
-    def of(self, owner: str, log: int) -> int:
-        """Return how many topics an owner has created in the log of this number."""
-        return self._counts[log].of(owner)
-
     def over(self, owner: str, log: int, count: int, size_bytes: int) -> str | None:
         """Return the setting that forbids an owner so many more topics, of so many bytes together; None if none
         does."""

@@ -40,10 +40,6 @@ class Traffic(NamedTuple):
     packets_sent: int = 0
     publishes_refused: int = 0
 
-    def plus(self, other: "Traffic") -> "Traffic":
-        """Return the sum."""
-        return Traffic(*(ours + theirs for ours, theirs in zip(self, other, strict=True)))
-
 
 @dataclass(slots=True)
 class Counts:

@@ -68,10 +68,6 @@ class RetainedMessages:
     def __len__(self) -> int:
         return len(self._offsets)
 
-    def __contains__(self, offset: int) -> bool:
-        """Return whether the record at this offset is retained."""
-        return offset in self._by_offset
-
     @property
     def lagging(self) -> bool:
         """Return whether records are not taken into account yet."""

@@ -21,9 +21,6 @@ class TimerQueue(Generic[Item]):
         self._entries: dict[Item, int] = {}
         """Number of the valid entry of each item."""
 
-    def __len__(self) -> int:
-        return len(self._entries)
-
     def set(self, item: Item, due: float) -> None:
         """Set the due time of an item, replacing an earlier one."""
         number = self._entries[item] = next(self._numbers)

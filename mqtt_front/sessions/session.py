@@ -353,8 +353,3 @@ class Session(loops.ServedSession):
         while replays and not replays[-1].replaying:
             replays.pop()
         return bool(replays)
-
-    @property
-    def committed(self) -> Mapping[str, int]:
-        """Return the lowest unacknowledged offset by key of the feed."""
-        return {name: feed.window.committed for name, feed in self.feeds.items()}

@@ -1,5 +1,6 @@
 """Figures of each connection: they agree with what the clients did, and add up to those of the server."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +25,12 @@ def rows(server: MqttServer) -> dict[str, dict[str, Any]]:
     return {row["client"]: dict(row) for row in server.call(lambda: list(server.front.clients()))}
 
 
-def totals_and_sum(server: MqttServer) -> tuple[Traffic, Traffic]:
-    broker = server.front._broker
-    assert broker is not None
-    status, found = server.call(lambda: (server.front.status(), broker.connections.traffic))
+def totals_and_sum(server: MqttServer, ended: list[dict[str, int]]) -> tuple[Traffic, Traffic]:
+    """Return the counters of the front, and the sum over its clients and those that have `ended`."""
+    status, connected = server.call(lambda: (server.front.status(), list(server.front.clients())))
     status["publishes_refused"] = status["publishes_dropped"]  # nothing fails here but what is refused
-    return Traffic(*(status[name] for name in Traffic._fields)), found
+    added = (sum(one[name] for one in (*connected, *ended)) for name in Traffic._fields)
+    return Traffic(*(status[name] for name in Traffic._fields)), Traffic(*added)
 
 
 @pytest.mark.parametrize("polled", READERS)
@@ -39,7 +40,14 @@ def test_rows_count_what_clients_did_and_add_up_to_the_totals(
 ) -> None:
     if not polled:
         monkeypatch.setattr(loops, "Sockets", None)
+    ended: list[dict[str, int]] = []
+
+    def report(event: str, facts: Mapping[str, Any]) -> None:
+        if event == "disconnected":
+            ended.append(facts["counts"])
+
     with mqtt_server(tmp_path, ack=ack) as server:
+        server.call(lambda: server.front.report_to(report))
         with RawClient(server.address, 5) as busy, RawClient(server.address, 4) as reading:
             busy.connect("busy", clean=True)
             reading.connect("reading", clean=True)
@@ -62,11 +70,11 @@ def test_rows_count_what_clients_did_and_add_up_to_the_totals(
             assert found["busy"]["deliveries_sent"] == found["reading"]["publishes_received"] == 0
             assert found["reading"]["subscriptions"] == 1
             assert (found["busy"]["mqtt"], found["reading"]["mqtt"]) == ("5", "3.1.1")
-            counted, added = totals_and_sum(server)
+            counted, added = totals_and_sum(server, ended)
             assert counted == added and counted.publishes_received == counted.deliveries_sent + 1 == 53
         wait_for(lambda: server.status()["connections"] == 0)
         assert rows(server) == {}
-        counted, added = totals_and_sum(server)
+        counted, added = totals_and_sum(server, ended)
         assert counted == added and added.publishes_received == 53 and added.publishes_refused == 1
 
 

@@ -48,7 +48,7 @@ def watch(server: MqttServer, client: str, duration_s: float) -> None:
 def is_over(server: MqttServer) -> bool:
     broker = server.front._broker
     assert broker is not None
-    return server.call(lambda: not broker.watches.count)
+    return server.call(lambda: not broker.watches._by_link)
 
 
 def test_watched_client_leaves_the_fast_path_and_returns_to_it(

@@ -50,4 +50,4 @@ def test_wills_and_the_use_of_topics_are_found_again_after_a_restart(store: Stor
         again = process.started()
         again.tick()
         process.loop.run_until(lambda: process.published == ["last/words"])
-        assert process.router.topic_use.of("owner", 0) == 100
+        assert process.router.topic_use._counts[0].of("owner") == 100

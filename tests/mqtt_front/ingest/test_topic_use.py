@@ -48,7 +48,11 @@ def test_counted_topics_are_restored_after_a_restart(log: Log, store: Store) -> 
     assert documents.keys() == {"\0many", ""} and not use.changed
     again = TopicUse([other, log], Shares())
     again.restore(documents, LOG)
-    assert (again.of("\0many", 1), again.of("", 0), again.of("few", 1)) == (SAVED_FROM, 1, 0)
+    assert (again._counts[1].of("\0many"), again._counts[0].of(""), again._counts[1].of("few")) == (
+        SAVED_FROM,
+        1,
+        0,
+    )
     assert again.over("", 0, 1, 256 * 1024 * 1024 - 100_000) is None
     assert again.over("", 0, 1, 256 * 1024 * 1024 - 99_999) == "user_share_percent"
 
@@ -57,7 +61,7 @@ def test_counts_of_a_log_with_another_identity_are_dropped(log: Log) -> None:
     body = {"version": 1, "logs": {"mqtt": [log.id + 1, 500, 500], "gone": [1, 2, 3]}}
     use = TopicUse([log], Shares())
     use.restore({"a": json.dumps(body).encode()}, LOG)
-    assert use.of("a", 0) == 0
+    assert use._counts[0].of("a") == 0
 
 
 @pytest.mark.parametrize(
@@ -71,5 +75,5 @@ def test_undecodable_document_affects_only_its_owner(
     good = json.dumps({"version": 1, "logs": {"mqtt": [log.id, 500, 500]}}).encode()
     use = TopicUse([log], Shares())
     use.restore({"bad": document, "good": good}, LOG)
-    assert (use.of("bad", 0), use.of("good", 0)) == (0, 500)
+    assert (use._counts[0].of("bad"), use._counts[0].of("good")) == (0, 500)
     assert len(caplog.messages) == 1 and "topics of 'bad' are counted from 0" in caplog.text

@@ -14,7 +14,7 @@ def test_later_message_of_a_topic_replaces_the_earlier_one(store: Store) -> None
     for one in (message(1, "a"), message(2, "b"), message(3, "a", b"new")):
         messages.put(one)
     assert len(messages) == 2 and messages.sizes.total == 2 + len(b"xnew")
-    assert messages.get("a") == message(3, "a", b"new") and 1 not in messages
+    assert messages.get("a") == message(3, "a", b"new") and 1 not in messages._by_offset
     assert messages.offsets(["#", "a"], 0, 10) == [2, 3]
     assert messages.offsets(["#"], 3, 10) == [3] and messages.offsets(["#"], 0, 3) == [2]
     assert messages.remove("a") and not messages.remove("a")

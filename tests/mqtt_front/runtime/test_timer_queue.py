@@ -15,7 +15,7 @@ def test_due_items_are_returned_once_in_order() -> None:
     schedule.call_off("an unknown item")
     assert schedule.take(9.9) == []
     assert schedule.take(20.0) == ["early", "next"]
-    assert len(schedule) == 2
+    assert len(schedule._entries) == 2
     assert schedule.take(99.0) == ["moved", "late"]
     assert schedule.take(99.0) == [] and not schedule._heap
 

@@ -233,7 +233,7 @@ def test_frequently_reconnecting_client_has_one_expiry_entry(parts: Parts) -> No
         parts.sessions.take("a", parts.restore)
         visit(parts, "a", 1000)
         parts.pass_time(1)
-    assert len(parts.sessions._expiries) == 1
+    assert len(parts.sessions._expiries._entries) == 1
     parts.pass_time(950)
     parts.sessions.expire()
     assert len(parts.sessions) == 1, "the time counts from the last visit"
