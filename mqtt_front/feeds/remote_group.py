@@ -205,18 +205,6 @@ class RemoteGroup(SharedGroup):
         """Return what to call when the group is saved as it is now."""
         return self._account.saving()
 
-    def join(self, member: str) -> None:
-        super().join(member)
-        self._members_changed()
-
-    def leave(self, member: str) -> None:
-        super().leave(member)
-        self._members_changed()
-
-    def rename(self, member: str, new: str) -> None:
-        super().rename(member, new)
-        self._members_changed()
-
     def _members_changed(self) -> None:
         self.note()
         self._account.noticed()

@@ -170,13 +170,13 @@ class SharedGroup:
         """Add a session."""
         if member not in self.members:
             self.members[member] = None
-            self.touch()
+            self._members_changed()
 
     def leave(self, member: str) -> None:
         """Remove a session; what it held at QoS 2 is dropped [MQTT-4.8.2-5]."""
         if member in self.members:
             self.connected_count -= self.members.pop(member) is not None
-            self.touch()
+            self._members_changed()
         self.acknowledged(self.held.pop(member, ()))
 
     def rename(self, member: str, new: str) -> None:
@@ -185,6 +185,9 @@ class SharedGroup:
         self.members[new] = None
         if member in self.held:
             self.held[new] = self.held.pop(member)
+        self._members_changed()
+
+    def _members_changed(self) -> None:
         self.touch()
 
     def connected(self, feed: Member) -> None:

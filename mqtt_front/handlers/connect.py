@@ -3,7 +3,6 @@
 import functools
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
 from mqtt_front.client_list import facts
 from mqtt_front.codec.packets import MQTT_5, Connack, Connect, Will
@@ -91,11 +90,7 @@ def enter(
     keep_alive_s = _keep_alive_s(broker, packet)
     _bind(broker, link, packet, session, keep_alive_s)
     _identify(broker, link, session, identity)
-    properties = replace(
-        _connack_properties(broker, packet, session, keep_alive_s),
-        authentication_method=authentication.authentication_method,
-        authentication_data=authentication.authentication_data,
-    )
+    properties = _connack_properties(broker, packet, session, keep_alive_s, authentication)
     answer = Connack(present, Reason.SUCCESS, properties)
     welcome = functools.partial(_welcome, broker, link, session, packet, answer)
     if not _save(broker, link, packet, session, present, functools.partial(link.go_on, welcome)):
@@ -271,7 +266,9 @@ def _may_have(broker: Server, link: ClientProtocol, will: Will) -> bool:
     return False
 
 
-def _connack_properties(broker: Server, packet: Connect, session: Session, keep_alive_s: int) -> Properties:
+def _connack_properties(
+    broker: Server, packet: Connect, session: Session, keep_alive_s: int, authentication: Properties
+) -> Properties:
     """Return the properties that state what the server enforces, where it differs from the defaults."""
     if packet.level != MQTT_5:
         return NO_PROPERTIES
@@ -281,6 +278,8 @@ def _connack_properties(broker: Server, packet: Connect, session: Session, keep_
     return Properties(
         session_expiry_interval=session.expiry_s if session.expiry_s != wanted_s else None,
         assigned_client_identifier=None if packet.client_id else session.client_id,
+        authentication_method=authentication.authentication_method,
+        authentication_data=authentication.authentication_data,
         server_keep_alive=keep_alive_s if keep_alive_s != packet.keep_alive else None,
         receive_maximum=inbound.receive_maximum if inbound.receive_maximum < 65_535 else None,
         maximum_packet_size=inbound.packet_bytes,

@@ -7,7 +7,6 @@ logs from those offsets, which a pin keeps until then. So retention may delete a
 import functools
 import logging
 import sys
-from array import array
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from typing import NamedTuple
@@ -309,15 +308,12 @@ class Retaining:
         """Return the publishes of a run of this owner that cannot be retained within the limits of messages and bytes:
         the setting that forbids it, by place. The others are expected to be appended."""
         refused: dict[int, str] = {}
-        headers = run.header_lengths
-        header_lengths = [headers] * len(run.first_bytes) if isinstance(headers, int) else headers
-        rows = zip(run.first_bytes, run.numbers(), array("I", run.lengths), header_lengths, strict=True)
-        for place, (first, number, length, header_length) in enumerate(rows):
-            if not first & 1 or length == header_length:
-                continue
-            topic = run.topics[number].decode("utf-8", "replace")
-            if (setting := self._admit(topic, len(topic) + length, owner)) is not None:
-                refused[place] = setting
+        for place, row in enumerate(run.rows()):
+            if row.first & 1 and row.payload:
+                topic = row.topic.decode("utf-8", "replace")
+                size_bytes = len(topic) + len(row.headers) + len(row.payload)
+                if (setting := self._admit(topic, size_bytes, owner)) is not None:
+                    refused[place] = setting
         self.refused_count += len(refused)
         return refused
 

@@ -88,9 +88,6 @@ class Permissions:
         count as allowed: they are refused elsewhere."""
         if self._publishable.issuperset(topics):
             return frozenset()
-        return self._look_up(topics)
-
-    def _look_up(self, topics: Sequence[bytes]) -> frozenset[bytes]:
         refused = set()
         for topic in set(topics) - self._publishable:
             try:

@@ -277,43 +277,29 @@ def _filters(retained: Any) -> list[str]:
 def _restore_feed(
     session: Session, key: str, source: LogSource, state: dict[str, Any], wanted: Container[str]
 ) -> None:
-    log = source.log
-    entries = state["in_flight"]
+    log, seen = source.log, state["seen"]
+    same = state["id"] == log.id
+    entries = state["in_flight"] if same else []
     in_flight = [offset for _, offset, _ in entries]
     feed: Feed
-    if "shared" in state:
-        if state["id"] != log.id:
-            return
-        if state["shared"] in wanted:
-            feed = SharedFeed(session, source, state["shared"], in_flight)
-        else:
-            feed = Feed(session, source, max(in_flight, default=-1) + 1, in_flight, key)
-    elif "stream" in state and state["stream"] in wanted:
-        same = state["id"] == log.id
-        feed = StreamFeed(
-            session,
-            source,
-            state["stream"],
-            state["seen"] if same else log.start_offset,
-            in_flight if same else (),
-        )
+    if "stream" in state and state["stream"] in wanted:
+        feed = StreamFeed(session, source, state["stream"], seen if same else log.start_offset, in_flight)
         feed.gap = state.get("gap") if same else log.start_offset
-        if not same:
-            entries = []
-    elif "retained" in state:
-        if state["id"] != log.id:
-            return
-        until, seen = state["until"], state["seen"]
-        filters = _filters(state["retained"])
-        feed = RetainedFeed(session, source, key, filters, until=until, seen=seen, in_flight=in_flight)
-    elif state["id"] != log.id:
+    elif not same:
         if key == log.key:
             session.feeds[key] = Feed(session, source, log.start_offset)
         return
+    elif "shared" in state and state["shared"] in wanted:
+        feed = SharedFeed(session, source, state["shared"], in_flight)
+    elif "shared" in state:
+        feed = Feed(session, source, max(in_flight, default=-1) + 1, in_flight, key)
+    elif "retained" in state:
+        until, filters = state["until"], _filters(state["retained"])
+        feed = RetainedFeed(session, source, key, filters, until=until, seen=seen, in_flight=in_flight)
     else:
-        feed = Feed(session, source, state["seen"], in_flight, key)
+        feed = Feed(session, source, seen, in_flight, key)
     session.feeds[key] = feed
-    if state["id"] == log.id:
+    if same:
         feed.sent_below = state.get("sent_below", 0)
     for packet_id, offset, qos in entries:
         session.in_flight[packet_id] = InFlight(feed, offset, qos)
