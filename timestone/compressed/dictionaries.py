@@ -55,8 +55,7 @@ def write_dictionary(files: Files, folder: Path, log_id: int, number: int, conte
     """Write a dictionary under its number, durably. Raises OSError without leaving a file."""
     path = names.dictionary_path(folder, number)
     temporary = names.with_suffix(path, names.TEMPORARY_SUFFIX)
-    if temporary.name in files.names(folder):
-        files.unlink(temporary)  # of an earlier try
+    files.discard(temporary)
     files.write_file(temporary, encode_dictionary(log_id, number, content))
     files.rename(temporary, path)
     files.sync_directory(folder)

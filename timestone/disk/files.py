@@ -260,6 +260,11 @@ class Files:
                 self.write_all(fd, b"".join(group)[done:], position + done)
             position += wanted
 
+    def discard(self, path: Path) -> None:
+        """Unlink a file if there is one, such as that of an earlier try."""
+        with suppress(FileNotFoundError):
+            self.unlink(path)
+
     def reader(self, fd: int) -> Callable[[int, int], bytes]:
         """Return a function that reads an open file by position and length, as `pread` does."""
         return lambda position, length_bytes: self.pread(fd, length_bytes, position)

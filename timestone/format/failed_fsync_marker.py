@@ -33,8 +33,7 @@ def copy_anew(files: Files, path: Path, size_bytes: int) -> None:
     """Replace a file by a flushed copy of its first bytes; the caller syncs the directory. On OSError the file is
     unchanged and no copy is left."""
     temporary = names.with_suffix(path, names.TEMPORARY_SUFFIX)
-    if temporary.name in files.names(path.parent):
-        files.unlink(temporary)
+    files.discard(temporary)
     files.copy_file(path, temporary, 0, size_bytes)
     try:
         files.rename(temporary, path)

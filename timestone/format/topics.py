@@ -45,10 +45,7 @@ def create_topics_file(files: Files, path: Path, identity: LogIdentity) -> None:
     """Write an empty dictionary, atomically and flushed; the caller syncs the directory. Replaces what an earlier
     try left."""
     temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
-    try:
-        files.unlink(temporary)
-    except FileNotFoundError:
-        pass
+    files.discard(temporary)
     files.write_file(temporary, identity.encode())
     files.rename(temporary, path)
 

@@ -11,7 +11,6 @@ The rules, from docs/durability.md:
   acknowledged as synced.
 - A record below W that fails its check is damaged: only this record is lost, its neighbours stay readable."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -39,10 +38,10 @@ from timestone.kernel.entry_checksum import EntrySeal
 from timestone.kernel.loops import crc32c
 from timestone.recovery.record_check import ends, holding
 from timestone.recovery.segment_report import SegmentScan, State
+from timestone.writing.sealing import read_entries
 
 Mask = npt.NDArray[np.bool_]
 
-_CHUNK_ENTRIES = 1 << 16
 _PAGE_BYTES = 4096
 _UNKNOWN_BOOT = bytes(16)
 
@@ -193,6 +192,7 @@ class _Examiner:
         self._log_id = log_id
         self._topic_count = topic_count
         self._index_fd = index_fd
+        self._read_index = files.reader(index_fd)
         self._segment_fd = segment_fd
         self._framed: FramedBytes | None = None
         self._seal = EntrySeal(log_id, base_offset)
@@ -238,8 +238,11 @@ class _Examiner:
         scan.count, scan.segment_bytes = trailer.entry_count, trailer.segment_bytes
         scan.last_timestamp_us = trailer.last_timestamp_us
         scan.removed_count = trailer.removed_count
-        scan.topic_count = self._sealed_topic_count(trailer)
-        scan.named_topics = self._named_topics(trailer)
+        end = entry_position(trailer.entry_count) + trailer.summary_count * SUMMARY.itemsize
+        last = self._summary_rows(end - min(trailer.summary_count, 2) * SUMMARY.itemsize, end)["topic"]
+        # The rows are sorted, with records without a topic last.
+        scan.named_topics = trailer.summary_count - int(np.count_nonzero(last[-1:] == NO_TOPIC))
+        scan.topic_count = self._sealed_topic_count(trailer, topics_used(last), end)
         scan.state = State.SEALED
         if scan.segment_file_bytes < trailer.stored_bytes:
             scan.missing_bytes = trailer.stored_bytes - scan.segment_file_bytes
@@ -254,15 +257,6 @@ class _Examiner:
                 scan.reason = f"frame {number} of the segment file: {reason}"
         if deep and not scan.reason:
             scan.reason = "; ".join(damaged_parts(self._read_index, self._path, trailer))
-
-    def _read_index(self, position: int, length_bytes: int) -> bytes:
-        return self._files.pread(self._index_fd, length_bytes, position)
-
-    def _named_topics(self, trailer: Trailer) -> int:
-        """Return the number of topics in the summary, whose rows are sorted with records without a topic last."""
-        end = entry_position(trailer.entry_count) + trailer.summary_count * SUMMARY.itemsize
-        last = self._summary_rows(end - min(trailer.summary_count, 1) * SUMMARY.itemsize, end)
-        return trailer.summary_count - int(np.count_nonzero(last["topic"] == NO_TOPIC))
 
     def _open_framed(self) -> str:
         """Read the compressed segment file by frames. Return what is wrong outside the frames, or an empty string."""
@@ -280,12 +274,10 @@ class _Examiner:
         """Return the upper bound of the bytes of records."""
         return self._framed.size_bytes if self._framed is not None else self.scan.segment_file_bytes
 
-    def _sealed_topic_count(self, trailer: Trailer) -> int:
-        """Return one more than the highest topic id of a sealed segment, by the last rows of its summary. Only ids that
-        the dictionary lacks are verified by the entries, because these ids must not be assigned again."""
-        end = entry_position(trailer.entry_count) + trailer.summary_count * SUMMARY.itemsize
-        last = self._summary_rows(end - min(trailer.summary_count, 2) * SUMMARY.itemsize, end)
-        count = topics_used(last["topic"])
+    def _sealed_topic_count(self, trailer: Trailer, count: int, end: int) -> int:
+        """Return one more than the highest topic id of a sealed segment. count: the same by the last rows of its
+        summary, which ends at `end`. Only ids that the dictionary lacks are verified by the entries, because these ids
+        must not be assigned again."""
         if count <= self._topic_count:
             return count
         rows = self._summary_rows(entry_position(trailer.entry_count), end)
@@ -293,7 +285,7 @@ class _Examiner:
             return count
         proven = [
             entries["topic"][self._seal.valid(entries, at)]
-            for at, entries in self._entries(trailer.entry_count)
+            for at, entries in read_entries(self._files, self._index_fd, trailer.entry_count)
         ]
         return max(map(topics_used, proven), default=0)
 
@@ -370,7 +362,7 @@ class _Examiner:
         scan."""
         scan = self.scan
         served, end_of_prefix = 0, False
-        for ordinal, entries in self._entries(room):
+        for ordinal, entries in read_entries(self._files, self._index_fd, room):
             reserved = len(entries) - max(_used_count(entries), min(watermark - ordinal, len(entries)))
             entries = entries[: len(entries) - reserved]
             valid = self._seal.valid(entries, ordinal)
@@ -412,17 +404,6 @@ class _Examiner:
             self.scan.first_timestamp_us = self.scan.first_timestamp_us or int(entries["timestamp_us"][0])
             self.scan.last_timestamp_us = int(entries["timestamp_us"][-1])
             self.scan.topic_count = max(self.scan.topic_count, topics_used(entries["topic"]))
-
-    def _entries(self, room: int) -> Iterator[tuple[int, Entries]]:
-        ordinal = 0
-        while ordinal < room:
-            wanted = min(_CHUNK_ENTRIES, room - ordinal) * ENTRY_BYTES
-            raw = self._files.pread(self._index_fd, wanted, entry_position(ordinal))
-            count = len(raw) // ENTRY_BYTES
-            if count == 0:
-                return
-            yield ordinal, np.frombuffer(raw, dtype=ENTRY, count=count)
-            ordinal += count
 
     def _read_data(self, position: int, length_bytes: int) -> bytes:
         if self._framed is not None:

@@ -192,7 +192,7 @@ class SpoolConsumer:
         """Replace the posting by a `.refused` file with the reason, which its producer waits for."""
         refused = taken.with_suffix(REFUSED_SUFFIX)
         unfinished = names.with_suffix(refused, names.TEMPORARY_SUFFIX)
-        unfinished.unlink(missing_ok=True)  # of an earlier try
+        self._files.discard(unfinished)  # of an earlier try
         self._files.write_file(unfinished, json.dumps({"reason": reason}).encode())
         self._files.rename(unfinished, refused)
         self._files.sync_directory(self._folder)

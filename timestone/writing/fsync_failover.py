@@ -32,9 +32,7 @@ def rewrite(files: Files, folder: Path, header: IndexHeader, runs: Sequence[Tail
         names.index_path(folder, header.base_offset),
         names.segment_path(folder, header.base_offset),
     ):
-        leftover = names.with_suffix(path, names.TEMPORARY_SUFFIX)
-        if leftover.name in files.names(folder):
-            files.unlink(leftover)
+        files.discard(names.with_suffix(path, names.TEMPORARY_SUFFIX))
     writer = SegmentWriter(files, folder, header, suffix=names.TEMPORARY_SUFFIX)
     try:
         for run in runs:

@@ -54,8 +54,9 @@ class SegmentFacts:
     frames: FrameLayout | None = None
 
 
-def read_entries(files: Files, index_fd: int, count: int) -> Iterator[Entries]:
-    """Yield the first `count` entries of an index file unchecked, in chunks; fewer if the file ends before."""
+def read_entries(files: Files, index_fd: int, count: int) -> Iterator[tuple[int, Entries]]:
+    """Yield the first `count` entries of an index file unchecked, in chunks, each with its first ordinal; fewer if the
+    file ends before."""
     ordinal = 0
     while ordinal < count:
         raw = files.pread(
@@ -64,7 +65,7 @@ def read_entries(files: Files, index_fd: int, count: int) -> Iterator[Entries]:
         whole = len(raw) // ENTRY_BYTES
         if whole == 0:
             return
-        yield np.frombuffer(raw, dtype=ENTRY, count=whole)
+        yield ordinal, np.frombuffer(raw, dtype=ENTRY, count=whole)
         ordinal += whole
 
 
@@ -81,12 +82,10 @@ def seal_index(
     is unchanged, and the call can be repeated."""
     path = names.index_path(folder, header.base_offset)
     temporary = names.with_suffix(path, names.TEMPORARY_SUFFIX)
-    try:
-        files.unlink(temporary)  # of an earlier try: this folder has one sealer
-    except FileNotFoundError:
-        pass
+    files.discard(temporary)  # of an earlier try: this folder has one sealer
     with files.opened(path) as source, files.new_file(temporary) as target:
-        page, chunks = files.pread(source, HEADER_BYTES, 0), read_entries(files, source, facts.count)
+        page = files.pread(source, HEADER_BYTES, 0)
+        chunks = (entries for _, entries in read_entries(files, source, facts.count))
         trailer = write_index(files, target, header, chunks, facts, page, now_us, recovered=recovered)
     files.rename(temporary, path)
     files.sync_directory(folder)
@@ -102,7 +101,7 @@ def seal_in_place(
     mapped, and read no further than its entries. On OSError it is still a growing index, or a sealed one that a power
     loss may turn back into a growing one, and the call can be repeated."""
     contents = _Contents(header)
-    for entries in read_entries(files, index_fd, count):
+    for _, entries in read_entries(files, index_fd, count):
         contents.add(entries)
     if contents.count < count:
         raise OSError(errno.EIO, f"the index ends after {contents.count} of its {count} entries")

@@ -84,15 +84,12 @@ class SegmentSwap:
         while self._made:
             path = self._made.pop()
             try:
-                self._files.unlink(path)
-            except FileNotFoundError:
-                continue  # the segment was deleted in between, with all its files
+                self._files.discard(path)  # missing if the segment was deleted in between, with all its files
             except OSError as error:
                 _LOGGER.warning("%s: stays until the next open: %s", path, error)
 
     def _created(self, path: Path) -> int:
-        if path.name in self._files.names(self._folder):
-            self._files.unlink(path)  # of an earlier try
+        self._files.discard(path)  # of an earlier try
         fd = self._files.create(path)
         self._made.append(path)
         return fd

@@ -58,9 +58,8 @@ class FailedFlush(Exception):
 def remove_unborn(files: Files, index_path: Path, segment_path: Path) -> None:
     """Remove the existing files of a segment that never held a record. Raises OSError."""
     # The index first: a segment file without an index never held a record, an index without a segment file may have.
-    for path in (index_path, segment_path):
-        with suppress(FileNotFoundError):
-            files.unlink(path)
+    files.discard(index_path)
+    files.discard(segment_path)
 
 
 class SegmentWriter(loops.PreparedSegment):

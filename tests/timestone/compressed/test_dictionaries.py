@@ -73,6 +73,7 @@ def test_dictionary_is_flushed_before_it_is_renamed_and_used(tmp_path: Path) -> 
     files = FaultyFiles()
     write_dictionary(files, tmp_path, LOG_ID, 1, CONTENT)
     assert [operation for operation, _ in files.calls] == [
+        "unlink",
         "create",
         "pwrite",
         "fdatasync",

@@ -34,7 +34,8 @@ def test_copy_takes_the_first_bytes_into_another_file_of_the_same_name(quick_dir
     copy_anew(files, path, 7)
     assert path.read_bytes() == b"0123456"
     assert path.stat().st_ino != inode, "the old pages are not asked again"
-    assert [operation for operation, _ in files.calls] == ["create", "pwrite", "fdatasync", "rename"]
+    operations = [operation for operation, _ in files.calls]
+    assert operations == ["unlink", "create", "pwrite", "fdatasync", "rename"]
 
 
 @pytest.mark.parametrize("operation", ["create", "pwrite", "fdatasync", "rename"])
