@@ -87,9 +87,7 @@ class Log(loops.Published, ReadableLog):
             place.folder,
             min_free_bytes=store.config.min_free_bytes,
         )
-        self._commit = LogCommit(
-            self._end, topics, store.config, store.committer, events=self, log=place.folder.name
-        )
+        self._commit = LogCommit(self._end, store.config, store.committer, events=self, log=place.folder.name)
         self._start_offset = segment_list.start(recovered.next_offset)
         self._end_offset = self._opened_offset = recovered.next_offset
         self._tail = TailCache(store.tail_budget)
@@ -118,11 +116,6 @@ class Log(loops.Published, ReadableLog):
     def epoch(self) -> int:
         """Return a number that rises whenever offsets may have been lost or records were moved to another segment."""
         return self._active_segment.epoch
-
-    def in_memory(self, offset: int) -> bool:
-        """Return whether a read at this offset makes no system call; true at the end, too. For event loops, which leave
-        reads of the disk to a thread."""
-        return offset >= self._end_offset or self._in_tail(offset) is not None
 
     @property
     def _memory_offset(self) -> int:

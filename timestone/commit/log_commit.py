@@ -16,7 +16,6 @@ from timestone.commit.submission import Submission
 from timestone.commit.submission_queue import SubmissionQueue
 from timestone.config import Ack, StoreConfig
 from timestone.errors import LogFailed, StoreClosed
-from timestone.format.topics import TopicDictionary
 from timestone.kernel import loops
 from timestone.metrics.histogram import Histogram
 from timestone.reading.wakeups import Woken
@@ -56,7 +55,6 @@ class LogCommit(loops.PreparedCommit):
     def __init__(
         self,
         end: LogEnd,
-        topics: TopicDictionary,
         config: StoreConfig,
         committer: CommitThread,
         *,
@@ -72,7 +70,6 @@ class LogCommit(loops.PreparedCommit):
         """Durations of the flushes of segments."""
         self._end = end
         self._active_segment = end.active_segment
-        self._topics = topics
         self._committer = committer
         self.is_sync_expected = False  # changed by the committer
         self._events = events
@@ -328,7 +325,7 @@ class LogCommit(loops.PreparedCommit):
             with self._end.lock:
                 self._flush_bytes = self._active_segment.unsynced_bytes
                 end_offset, marks = self._end.begin_flush_locked()
-            self._topics.sync()
+            self._end.topics.sync()
             self.delay.begin()
             self._active_segment.flush(marks)
             self.flushes.observe(int(self.delay.end() * 1e9))
@@ -336,7 +333,7 @@ class LogCommit(loops.PreparedCommit):
                 self._end.end_flush_locked(end_offset, marks)
         except OSError as error:
             with self._end.lock:
-                self._end.fail_over_locked(error, self._topics.rewrite)
+                self._end.fail_over_locked(error, self._end.topics.rewrite)
 
     def _resolve_synced(self) -> None:
         synced: list[Submission] = []

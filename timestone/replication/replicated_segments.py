@@ -1,8 +1,6 @@
 """Segments of a replicated log: one generation each, a committed offset in the header page, and a cut of the newest
 records."""
 
-from contextlib import suppress
-
 import numpy as np
 
 from timestone.errors import CorruptLog
@@ -23,7 +21,7 @@ from timestone.replication.replica_batch import ReplicaBatch
 from timestone.segment import Segment
 from timestone.writing.active_segment import ActiveSegment, LogPlace
 from timestone.writing.sealing import SegmentFacts, seal_index
-from timestone.writing.segment_writer import FailedFlush, HalfWritten, SegmentWriter
+from timestone.writing.segment_writer import SegmentWriter
 from timestone.writing.write_batch import WriteBatch
 
 GENERATION_SHIFT = 32
@@ -50,20 +48,12 @@ class ReplicatedSegments(ActiveSegment):
                 f"invalid records: expected times from {self._last_timestamp_us} on, "
                 f"got {write_batch.first_timestamp_us}"
             )
-        writer = self._writer_for(write_batch, self._place.now_us())
-        self.change_count += not writer.count
-        first, position = writer.end_offset, writer.size_bytes
-        try:
-            writer.raise_ceiling(first + write_batch.count)
-            entries = write_batch.entries(
-                writer.seal, ordinal=writer.count, position=position, timestamp_us=0
-            )
-            writer.write(write_batch.stored, entries)
-        except (HalfWritten, FailedFlush) as error:
-            self._rescue_marked(error)
-            return self.write(write_batch)
-        run = TailRun(first, first + write_batch.count, entries, write_batch.stored, position)
-        return self._written(run, write_batch.last_timestamp_us)
+        return self._write(
+            write_batch,
+            SegmentWriter._write_with_entries,
+            self._place.now_us(),
+            write_batch.last_timestamp_us,
+        )
 
     def holes(self, count: int) -> ReplicaBatch:
         """Return entries without records, for offsets that no record gets."""
@@ -119,8 +109,7 @@ class ReplicatedSegments(ActiveSegment):
             base = segment.base_offset
             if base >= offset or not segment.count:
                 for path in (segment.index_path, segment.segment_path):
-                    with suppress(FileNotFoundError):
-                        place.files.unlink(path)
+                    place.files.discard(path)
                     # Each: else a power loss could leave a gap, or an index without its records.
                     place.files.sync_directory(place.folder)
             else:

@@ -191,18 +191,27 @@ class ActiveSegment(PreparedLog):
         Raises OSError if nothing was written and a retry may succeed; FailoverFailed if the state of the disk is
         unknown; RecordTooLarge if the batch does not fit into any segment."""
         now_us = max(self._last_timestamp_us, self._place.now_us())
+        return self._write(write_batch, SegmentWriter.write_batch_at, now_us, now_us)
+
+    def _write(
+        self,
+        write_batch: WriteBatch,
+        write: Callable[[SegmentWriter, WriteBatch, int], bytes],
+        now_us: int,
+        timestamp_us: int,
+    ) -> TailRun:
+        """Write a batch by a method of the writer. timestamp_us: of its last record."""
         writer = self._writer_for(write_batch, now_us)
         self.change_count += not writer.count
         first, position = writer.end_offset, writer.size_bytes
         try:
             writer.raise_ceiling(first + write_batch.count)
-            entries = writer.write_batch_at(write_batch, now_us)
+            entries = write(writer, write_batch, timestamp_us)
         except (HalfWritten, FailedFlush) as error:
             self._rescue_marked(error)
             return self.write(write_batch)
-        return self._written(
-            TailRun(first, first + write_batch.count, entries, write_batch.stored, position), now_us
-        )
+        run = TailRun(first, first + write_batch.count, entries, write_batch.stored, position)
+        return self._written(run, timestamp_us)
 
     def _half_written(self, write_batch: WriteBatch, error: Exception) -> TailRun:
         if not isinstance(error, HalfWritten):
@@ -305,12 +314,13 @@ class ActiveSegment(PreparedLog):
         while self._unsynced_runs and self._unsynced_runs[0].base_offset < self.synced_offset:
             self._unsynced_runs.popleft()
 
-    def mark_failed_fsync(self) -> None:
-        """Leave a marker for a later open that the page cache of this kernel is unreliable here. Raises OSError."""
+    def fail_over(self, cause: Exception, renew_topics: Callable[[], None]) -> None:
+        """After a failed flush, `rescue` all that is not durable, with a marker for a later open for as long as the
+        page cache of this kernel is unreliable here. renew_topics: makes the names of these records durable. Raises
+        OSError, FailoverFailed."""
         mark_failed_fsync(self._place.files, self._place.folder)
-
-    def trust(self) -> None:
-        """Remove the marker when all affected records are rewritten. Raises OSError."""
+        renew_topics()
+        self.rescue(cause)
         clear_failed_fsync(self._place.files, self._place.folder)
 
     def rescue(self, cause: Exception) -> None:
@@ -342,10 +352,7 @@ class ActiveSegment(PreparedLog):
 
     def _rescue_marked(self, cause: Exception) -> None:
         try:
-            self.mark_failed_fsync()
-            self._sync_topics()  # the names of the rewritten records are not flushed yet
-            self.rescue(cause)
-            self.trust()
+            self.fail_over(cause, self._sync_topics)
         except OSError as error:
             raise FailoverFailed(str(cause)) from error
 

@@ -216,11 +216,8 @@ class LogEnd(loops.PreparedEnd):
     def fail_over_locked(self, cause: OSError, renew_topics: Callable[[], None]) -> None:
         """Write what is not durable into new files after a failed flush. Raises LogFailed if that fails, too."""
         try:
-            self.active_segment.mark_failed_fsync()
-            renew_topics()
-            self.active_segment.rescue(cause)
+            self.active_segment.fail_over(cause, renew_topics)
             self._events.segment_rolled()
-            self.active_segment.trust()
         except (OSError, FailoverFailed) as error:
             raise self.fail_locked(error) from error
         except BaseException:
