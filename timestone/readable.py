@@ -34,7 +34,7 @@ from timestone.reading.tail_cache import (
 from timestone.reading.topic_mask import TopicMask
 from timestone.reading.wakeups import Wakeups
 from timestone.record import FLAG_REMOVED, Record, as_whole, time_us
-from timestone.segment import RUN_RECORDS, Segment
+from timestone.segment import RUN_RECORDS
 
 _SCAN_RECORDS = 1 << 16
 """Maximum number of index entries that one step of a filtered read examines."""
@@ -75,7 +75,9 @@ class ReadableLog(ABC):
         """Return how many records can be read: excluding offsets that were skipped after a power loss, that are lost,
         or whose records compaction removed. A view examines every segment for it once."""
         start, end = self.start_offset, self.end_offset
-        return self.look_up(lambda segment_list: sum(map(_shown_count, segment_list.within(start, end))))
+        return self.look_up(
+            lambda segment_list: sum(one.shown_count(end) for one in segment_list.within(start, end))
+        )
 
     def __bool__(self) -> bool:
         """Return True: an empty log is a log, too."""
@@ -157,8 +159,9 @@ class ReadableLog(ABC):
         """Return the offset below which the existing records are read from files from now on."""
 
     def in_memory(self, offset: int) -> bool:
-        """Return whether a read at `offset` touches no file. For event loops, which must not wait for a disk."""
-        return offset >= self.end_offset or self._in_tail(offset) is not None
+        """Return whether a read at this offset makes no system call; true at the end, too. For event loops, which leave
+        reads of the disk to a thread."""
+        return offset >= self._end_offset or self._in_tail(offset) is not None
 
     def read(self, offset: int, *, max_records: int = READ_RECORDS, max_bytes: int = READ_BYTES) -> Batch:
         """Return the records from `offset` on, across appends and segments: as many as there are, but at most
@@ -259,7 +262,8 @@ class ReadableLog(ABC):
         """Return the first offset appended at or after a time, a `datetime` with a time zone or microseconds since
         1970; `end_offset` if there is none. Raises ValueError for a time without a zone."""
         timestamp_us = time_us(time) if isinstance(time, datetime) else as_whole(time, "time")
-        return self.look_up(lambda segment_list: segment_list.offset_at(timestamp_us, self.end_offset))
+        found = self.look_up(lambda segment_list: segment_list.offset_at(timestamp_us, self.end_offset))
+        return min(found, self.end_offset)  # a replica has records behind those that it shows
 
     def reader(
         self,
@@ -494,7 +498,3 @@ class ReadableLog(ABC):
 
     def _nothing(self, following: int) -> Batch:
         return Batch(self.name, self.partition, self.topics, next_offset=following)
-
-
-def _shown_count(segment: Segment) -> int:
-    return segment.count - (segment.trailer.removed_count if segment.trailer is not None else 0)

@@ -246,6 +246,12 @@ class Segment(loops.ShownSegment):
         """Return whether compaction may have removed records: unknown without a trailer."""
         return self.trailer is None or self.trailer.removed_count > 0
 
+    def shown_count(self, end: int) -> int:
+        """Return the number of records below an offset that compaction has not removed. Of a segment that grows, or
+        that a replica shows in part, it is not known how many it has."""
+        removed = 0 if self.trailer is None or self.end_offset > end else self.trailer.removed_count
+        return min(self.end_offset, end) - self.base_offset - removed
+
     def first_shown(self, ordinal: int) -> int:
         """Return the first ordinal from this one on that compaction has not removed; `count` if there is none. A
         damaged entry counts as present: reading it reports the damage."""

@@ -27,7 +27,7 @@ from timestone.replication.replica_retention import ReplicaRetention
 from timestone.replication.replica_rewrites import ReplicaRewrites
 from timestone.replication.replicated_end import ReplicatedEnd
 from timestone.replication.replicated_segments import GENERATION_SHIFT, ReplicatedSegments, generation_of
-from timestone.segment import Run, Segment
+from timestone.segment import Run
 from timestone.writing.write_batch import WriteBatch
 
 T = TypeVar("T")
@@ -133,12 +133,6 @@ class ReplicatedLog(Log):
         # Counts only without any segment: the log begins here then.
         return self._start_offset
 
-    def __len__(self) -> int:
-        start, end = self.start_offset, self._end_offset
-        return self.look_up(
-            lambda segments: sum(_shown_count(one, end) for one in segments.within(start, end))
-        )
-
     def look_up(self, look: Callable[[SegmentList], T], offset: int | None = None) -> T:
         """See `ReadableLog.look_up`. What a reader finds damaged is repaired, as what the scrubber finds."""
         try:
@@ -153,13 +147,6 @@ class ReplicatedLog(Log):
             self.check_open()
             raise OffsetOutOfRange(offset, self._start_offset, self._end_offset)
         return super().record(offset)
-
-    def in_memory(self, offset: int) -> bool:
-        return offset >= self._end_offset or super().in_memory(offset)
-
-    def offset_at(self, time: Any) -> int:
-        """See `ReadableLog.offset_at`."""
-        return min(super().offset_at(time), self._end_offset)
 
     # Appends of clients.
 
@@ -488,10 +475,3 @@ class ReplicatedLog(Log):
                     runs.append(GenerationRun(generation, segment.base_offset, names))
                 names = max(names, self.names_used.of(segment))
         return tuple(runs)
-
-
-def _shown_count(segment: Segment, end: int) -> int:
-    trailer = segment.trailer
-    # Of a segment that grows, or is shown in part after a restart, it is not known how many records are removed.
-    removed = 0 if trailer is None or segment.end_offset > end else trailer.removed_count
-    return min(segment.end_offset, end) - segment.base_offset - removed

@@ -293,10 +293,13 @@ def test_view_ends_at_the_committed_offset(tmp_path: Path) -> None:
         log.lead(1)
         submitted(log, b"a", b"b", b"c")
         view = timestone.view(tmp_path).log("telemetry")
-        assert (view.end_offset, list(view)) == (0, [])
+        assert (view.end_offset, list(view), len(view)) == (0, [], 0)
         log.show(2)
         assert view.refresh() == 2
         assert [bytes(record.payload) for record in view] == [b"a", b"b"]
+        assert (len(view), len(log)) == (2, 2)
+        behind = log.segment_list.segments[0].timestamp_at(2) + 1
+        assert (view.offset_at(behind), log.offset_at(behind)) == (2, 2)
         log.roll()
         log.seal_rolled()
         log.show(3)
