@@ -5,7 +5,6 @@ creates a front with the open store and the settings of the front, and starts it
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -13,6 +12,7 @@ import numpy.typing as npt
 
 from timestone.commit.submission import Submission
 from timestone.config import Ack, LogConfig, StoreConfig
+from timestone.disk.catalog import StoredDocuments
 from timestone.disk.steady_clock import SteadyClock
 from timestone.log import Log
 from timestone.metrics.metric import Metric
@@ -166,20 +166,16 @@ class Documents(Protocol):
     def items(self, space: str) -> dict[str, bytes]: ...
 
 
-class SharedDocuments(Protocol):
+class SharedDocuments(StoredDocuments, Protocol):
     """Documents of a shard, on all its replicas. For the leader; a put raises NotLeader once it leads no more."""
 
     clock: SteadyClock
     """Time that has passed while any node led."""
 
-    @property
-    def path(self) -> Path: ...
-    def get(self, space: str, key: str) -> bytes | None: ...
     def items(self, space: str, broken: list[str] | None = None) -> dict[str, bytes]: ...
     def page(
         self, space: str, after: str, limit: int, text: str = ""
     ) -> tuple[dict[str, bytes], str | None]: ...
-    def put_many(self, space: str, items: Mapping[str, bytes | None]) -> None: ...
 
 
 class ClusterNode(Protocol):

@@ -56,7 +56,7 @@ class OpenPair:
             with files.opened(index_path) as index_fd:
                 self.index_map: mmap = _mapped(files, index_fd)
                 size = len(self.index_map)
-                if _generation(files, index_fd, size, index_path) not in (
+                if generation_of_index(files, index_fd, size, index_path) not in (
                     None,
                     trailer.generation if trailer else 0,
                 ):
@@ -407,7 +407,7 @@ def _mapped(files: Files, index_fd: int) -> mmap:
         return files.map(index_fd, files.size(index_fd))
 
 
-def _generation(files: Files, index_fd: int, size_bytes: int, path: Path) -> int | None:
+def generation_of_index(files: Files, index_fd: int, size_bytes: int, path: Path) -> int | None:
     """Return the generation of the segment file that an index refers to; None if it is unsealed or damaged."""
     try:
         raw = files.pread(index_fd, TRAILER_BYTES, max(size_bytes - TRAILER_BYTES, 0))

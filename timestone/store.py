@@ -205,10 +205,9 @@ class Store:
 
     def durations(self) -> Durations:
         """Return how long writes and flushes took since the store was opened, but for the server's own logs."""
-        total, deleted = Durations(), self._deleted_durations
+        total = Durations()
         with self._logs_lock:
-            total.writes.add(deleted.writes)
-            total.flushes.add(deleted.flushes)
+            total.add(self._deleted_durations)
             for (name, _), log in self._logs.items():
                 if not names.is_server_log(name):
                     total.add(log.counts)
@@ -336,7 +335,8 @@ class Store:
         for number, (name, partition) in enumerate(sorted(present | set(rows)), 1):
             row = rows.get((name, partition)) or CatalogRow(self.config.log, 0, 0)
             if (name, partition) not in present:
-                raise CorruptLog(self._folder(name, partition), folder_missing(row.next_offset))
+                folder = self.path / names.log_folder(name, partition)
+                raise CorruptLog(folder, folder_missing(row.next_offset))
             opening.begin(number, len(present))
             at_once = len(recoveries) < self.config.sealed_at_open
             log, recovered = self._open_log(name, partition, row, opening, at_once=at_once)
@@ -443,9 +443,6 @@ class Store:
 
     def _folders(self) -> list[str]:
         return [names.log_folder(name, partition) for name, partition in self.log_names()]
-
-    def _folder(self, name: str, partition: int) -> Path:
-        return self.path / names.log_folder(name, partition)
 
 
 _open_stores: "weakref.WeakSet[Store]" = weakref.WeakSet()

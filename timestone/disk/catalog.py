@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from timestone.config import LogConfig
 from timestone.disk import access
@@ -70,6 +70,16 @@ class CatalogRow(NamedTuple):
     config: LogConfig
     next_offset: int
     epoch: int
+
+
+class StoredDocuments(Protocol):
+    """Durable key-value namespaces: the catalogue of a store, or the documents of a shard."""
+
+    @property
+    def path(self) -> Path: ...
+    def get(self, space: str, key: str) -> bytes | None: ...
+    def items(self, space: str) -> dict[str, bytes]: ...
+    def put_many(self, space: str, items: Mapping[str, bytes | None]) -> None: ...
 
 
 _ERRNO_OF = {

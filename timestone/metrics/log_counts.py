@@ -24,7 +24,7 @@ class Durations:
         self.writes = Histogram()
         self.flushes = Histogram()
 
-    def add(self, counts: LogCounts) -> None:
-        """Add those of one log."""
+    def add(self, counts: "LogCounts | Durations") -> None:
+        """Add those of one log, or of several."""
         self.writes.add(counts.writes)
         self.flushes.add(counts.flushes)

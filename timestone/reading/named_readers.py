@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 
+from timestone.disk.catalog import StoredDocuments
 from timestone.disk.json_document import integer, json_object
 from timestone.errors import CorruptLog, OffsetOutOfRange, ReaderInUse
 from timestone.format import names
@@ -139,20 +140,10 @@ class ReaderLag:
         return max(0, self.start_offset - self.committed.offset)
 
 
-class ReaderDocuments(Protocol):
-    """Where commits are: the catalogue of a store, or the documents of a shard."""
-
-    @property
-    def path(self) -> Path: ...
-    def get(self, space: str, key: str) -> bytes | None: ...
-    def items(self, space: str) -> dict[str, bytes]: ...
-    def put_many(self, space: str, items: dict[str, bytes | None]) -> None: ...
-
-
 class Commitments:
     """Commits of named readers."""
 
-    def __init__(self, documents: ReaderDocuments, space: str = SPACE) -> None:
+    def __init__(self, documents: StoredDocuments, space: str = SPACE) -> None:
         self._documents, self._space = documents, space
 
     def get(self, reader: ReaderId) -> Commitment | None:

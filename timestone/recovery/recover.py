@@ -22,6 +22,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 
 from timestone.config import Recovery
@@ -143,6 +144,7 @@ class LogRecovery:
         if not self._strict:
             self._remove_temporaries(present, scans, beside_orphans=True)
             self._remove_replaced(served)
+        waiting = sorted(self._waiting, key=attrgetter("base_offset"))
         return Recovered(
             identity.name,
             identity.partition,
@@ -151,7 +153,7 @@ class LogRecovery:
             epoch,
             max((scan.last_timestamp_us for scan in served), default=0),
             described(self._notes),
-            DeferredSeals(sorted(self._waiting, key=_base_offset), self._settle) if self._waiting else None,
+            DeferredSeals(waiting, self._settle) if waiting else None,
             ceiling,
         )
 
@@ -479,7 +481,3 @@ class LogRecovery:
             remove_replaced(self._files, self._folder, whole)
         except OSError as error:
             self._notes.append(f"segment files that were replaced still take space: {error}")
-
-
-def _base_offset(scan: SegmentScan) -> int:
-    return scan.base_offset

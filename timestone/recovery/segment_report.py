@@ -24,6 +24,12 @@ class State(enum.StrEnum):
     """One file of the pair is missing or belongs to another segment: no record can be read."""
 
 
+def durable_count(trailer: Trailer | None, checkpoint: Checkpoint | None) -> int:
+    """Return the ordinal below which the records of a segment were durable."""
+    newest = trailer or checkpoint
+    return newest.entry_count if newest is not None else 0
+
+
 @dataclass(slots=True)
 class SegmentScan:
     """Scan of one segment. Its offsets are [base_offset, base_offset + count)."""
@@ -148,13 +154,7 @@ class SegmentScan:
     @property
     def watermark(self) -> int:
         """Return the ordinal below which records were durable."""
-        return (
-            self.trailer.entry_count
-            if self.trailer
-            else self.checkpoint.entry_count
-            if self.checkpoint
-            else 0
-        )
+        return durable_count(self.trailer, self.checkpoint)
 
 
 _NO_SUMMARY = 1

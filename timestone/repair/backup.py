@@ -24,7 +24,7 @@ from timestone.format import names
 from timestone.format.folder_listing import base_offsets
 from timestone.format.identity import HEADER_BYTES
 from timestone.format.store_listing import logs_of_store
-from timestone.index import TRAILER_BYTES, DamagedIndex, Trailer
+from timestone.segment import generation_of_index
 from timestone.upkeep.log_deletion import DeletedLogs
 
 Progress = Callable[[str, int], None]
@@ -245,7 +245,8 @@ class _LogCopy:
                 self._files.close(index)
 
     def _copy_pair(self, base: int, index: int) -> bool:
-        generation = self._generation(index, base)
+        path = names.index_path(self._source, base)
+        generation = generation_of_index(self._files, index, self._files.size(index), path) or 0
         try:
             segment = self._files.open(names.segment_path(self._source, base, generation))
         except FileNotFoundError:
@@ -268,11 +269,3 @@ class _LogCopy:
                     return size_bytes
                 # The index was sealed in between, which cuts it: the copied pieces are of two moments.
                 self._files.truncate(copy, 0)
-
-    def _generation(self, index: int, base: int) -> int:
-        """Return the generation of the segment file that an open index refers to."""
-        end = self._files.pread(index, TRAILER_BYTES, max(0, self._files.size(index) - TRAILER_BYTES))
-        try:
-            return Trailer.decode(end, names.index_path(self._source, base)).generation
-        except DamagedIndex:
-            return 0  # of a growing one

@@ -137,16 +137,13 @@ class LogInspection:
             try:
                 scans.append(self._examine_one(base, next_base, log_id, topics))
             except FileNotFoundError:
-                if self._is_there(base):
+                if base in base_offsets(self._files, self._folder)[0]:
                     raise
             if self._progress is not None:
                 self._progress(self._folder.name, number + 1, len(bases))
         # Retention may have deleted segments in between, always the oldest.
         present = set(base_offsets(self._files, self._folder)[0])
         return [scan for scan in scans if scan.base_offset in present]
-
-    def _is_there(self, base: int) -> bool:
-        return base in base_offsets(self._files, self._folder)[0]
 
     def _examine_one(
         self, base: int, next_base: int | None, log_id: int, topics: TopicDictionary | None

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
 
 from timestone.recovery.record_verifier import Proofs, UnprovenRange
+from timestone.recovery.segment_report import durable_count
 from timestone.repair.offset_ranges import OffsetRanges
 from timestone.repair.salvage_report import Loss
-from timestone.repair.segment_fragments import IndexPages, SegmentFragments
+from timestone.repair.segment_fragments import SegmentFragments
 
 _ANY_EPOCH = 1 << 63
 
@@ -82,14 +83,7 @@ class MissingOffsets:
         at = bisect.bisect_right(gaps, first, key=lambda gap: gap.first) - 1
         if at < 0 or first >= gaps[at].end:
             return "behind the end of the index", end
-        durable = base + _watermark(fragments.own)
+        durable = base + durable_count(fragments.own.trailer, fragments.own.checkpoint)
         if first >= durable:
             return f"{gaps[at].reason}; never acknowledged as synced", min(gaps[at].end, end)
         return gaps[at].reason, min(gaps[at].end, end, durable)
-
-
-def _watermark(own: IndexPages) -> int:
-    """Return the ordinal below which records were durable."""
-    if own.trailer is not None:
-        return own.trailer.entry_count
-    return own.checkpoint.entry_count if own.checkpoint else 0

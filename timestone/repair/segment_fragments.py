@@ -83,11 +83,6 @@ class SegmentFragments:
         """Return all files."""
         return [*self.segments, *(pages.file for pages in self.indexes)]
 
-    @property
-    def epoch(self) -> int | None:
-        """Return the epoch of the segment; None if no header page is valid."""
-        return max((pages.header.epoch for pages in self.indexes if pages.header), default=None)
-
     def entry_sources(self) -> list[EntrySource]:
         """Return each index as a source of entries, without pieces whose position is unknown."""
         cut = self._cut()

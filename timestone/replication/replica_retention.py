@@ -6,7 +6,6 @@ import itertools
 
 from timestone.replication.upkept_replica import UpkeptReplica
 from timestone.segment import Segment
-from timestone.upkeep.host import UpkeptLog, UpkeptStore
 from timestone.upkeep.retention import Retention
 
 _LEAST_S = 5.0
@@ -16,11 +15,8 @@ class ReplicaRetention(Retention):
     """As `Retention`, for one replica."""
 
     _log: UpkeptReplica
-
-    def __init__(self, log: UpkeptLog, store: UpkeptStore) -> None:
-        super().__init__(log, store)
-        self._expires_below = 0
-        self._leads = False
+    _expires_below = 0
+    _leads = False
 
     def expire(self, offset: int) -> None:
         """Have whole segments below an offset deleted, in the background: the leader has them no more."""

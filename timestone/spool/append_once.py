@@ -6,14 +6,15 @@ marks from the noted offset on how many records are there. A torn frame ends whe
 replicas where its generation does."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from timestone.config import Ack
+from timestone.disk.catalog import StoredDocuments
 from timestone.disk.json_document import integer, json_object
 from timestone.errors import CorruptLog, CorruptRecord, RecordTooLarge
 from timestone.format.names import INBOX_SPACE
@@ -24,15 +25,6 @@ from timestone.writing.write_batch import WriteBatch
 
 if TYPE_CHECKING:
     from timestone.replication.replicated_log import ReplicatedLog
-
-
-class ProgressDocuments(Protocol):
-    """Durable documents: the catalogue of a store, or the state of a shard."""
-
-    @property
-    def path(self) -> Path: ...
-    def get(self, space: str, key: str) -> bytes | None: ...
-    def put_many(self, space: str, items: Mapping[str, bytes | None]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +54,13 @@ class Progress:
             raise CorruptLog(path, f"the progress of producer {key!r} cannot be read: {error!r}") from error
 
 
-def progress_of(documents: ProgressDocuments, posting: PostingId) -> Progress:
+def progress_of(documents: StoredDocuments, posting: PostingId) -> Progress:
     """Return how far a producer is. Raises CorruptLog, OSError."""
     return Progress.decode(documents.get(INBOX_SPACE, posting.key), documents.path, posting.key)
 
 
 def append_once(
-    log: Log, documents: ProgressDocuments, posting: PostingId, frames: Iterable[Frame]
+    log: Log, documents: StoredDocuments, posting: PostingId, frames: Iterable[Frame]
 ) -> range | None:
     """Append frames that were checked, unless the number was appended before; durable on return. Return the offsets of
     the last frame that was appended now, None for a number that is done. One call at a time for each log. Raises what
@@ -93,7 +85,7 @@ def append_once(
     return offsets
 
 
-def append_frame(log: Log, documents: ProgressDocuments, posting: PostingId, frame: Frame) -> range | None:
+def append_frame(log: Log, documents: StoredDocuments, posting: PostingId, frame: Frame) -> range | None:
     """Check one frame and append it, as `append_once`; one without records is none."""
     if posting.number <= progress_of(documents, posting).done:
         return None
@@ -118,7 +110,7 @@ def _appender(log: Log) -> Callable[[WriteBatch], range]:
     return lambda write_batch: log.append_batch(write_batch, ack=Ack.WRITTEN)
 
 
-def _put(documents: ProgressDocuments, posting: PostingId, progress: Progress) -> None:
+def _put(documents: StoredDocuments, posting: PostingId, progress: Progress) -> None:
     documents.put_many(INBOX_SPACE, {posting.key: json.dumps(asdict(progress)).encode()})
 
 

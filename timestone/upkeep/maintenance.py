@@ -55,7 +55,8 @@ class Maintenance:
                 again_s = task()
             except Exception as error:
                 # The disk may have failed; the other tasks of the store continue.
-                _LOGGER.error("maintenance: %s; again in %d s", error, _RETRY_S, exc_info=not_expected(error))
+                bug = not isinstance(error, OSError)  # errors of the disk deserve no traceback
+                _LOGGER.error("maintenance: %s; again in %d s", error, _RETRY_S, exc_info=bug)
                 again_s = _RETRY_S
             if again_s is not None:
                 self.expect(task, again_s)
@@ -74,8 +75,3 @@ class Maintenance:
                     return task
                 self._changed.wait(min(wait_s, threading.TIMEOUT_MAX))
             return None
-
-
-def not_expected(error: Exception) -> bool:
-    """Return whether an error deserves a traceback: errors of the disk do not."""
-    return not isinstance(error, OSError)

@@ -87,11 +87,6 @@ class Retention:
         """Return the key of its document in the catalogue."""
         return self._log.folder.name
 
-    @property
-    def log_failed(self) -> bool:
-        """Return whether the log takes no more appends."""
-        return self._log.failure is not None
-
     def begin(self, document: bytes | None) -> None:
         """Restore the marks that an earlier process stored for this log, None for none, before anything is appended."""
         log, clock = self._log, self._store.steady_clock
@@ -117,9 +112,10 @@ class Retention:
                 self._marks_changed = added or self._marks_changed
 
     def changed_document(self) -> bytes | None:
-        """Return the marks for the next process if they have changed since the last call, else None."""
+        """Return the marks for the next process if they have changed since the last call, else None; None also for a
+        log that has failed."""
         with self._marks_lock:
-            if not self._marks_changed:
+            if not self._marks_changed or self._log.failure is not None:
                 return None
             self._marks_changed = False
             return self._marks.encode(self._store.steady_clock.timeline, self._log.topics.identity.log_id)
@@ -293,12 +289,8 @@ class Retention:
         """In what time the first of these segments expires; empty for never."""
         if not limit_ms or not sealed:
             return []
-        return [
-            max(
-                0,
-                self._appended_us(sealed[0].end_offset) + limit_ms * 1000 - self._store.steady_clock.now_us(),
-            )
-        ]
+        due_us = self._appended_us(sealed[0].end_offset) + limit_ms * 1000
+        return [max(0, due_us - self._store.steady_clock.now_us())]
 
     def _delete(self, expired: list[Segment]) -> int:
         log, files = self._log, self._store.files
@@ -395,8 +387,7 @@ class NotedTime:
             if noted_us is not None and not at_once and uptime_us < noted_us + NOTE_EVERY_US:
                 return
             self._noted_us = uptime_us
-            sound = [one for one in retentions if not one.log_failed]
-            changed = {one: document for one in sound if (document := one.changed_document())}
+            changed = {one: document for one in retentions if (document := one.changed_document())}
             documents: dict[str, bytes | None] = {one.key: found for one, found in changed.items()}
             documents[CLOCK_KEY] = self.clock.state().encode()
             try:

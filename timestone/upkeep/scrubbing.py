@@ -61,7 +61,7 @@ class Scrubber:
         """Run one slice as a task. Return the seconds until the next."""
         read_bytes = self._passes.step()
         if read_bytes is None:
-            self._note_pass_over()
+            self._put_state({"ended_us": self._store.now_us()})
             return self._interval_s
         return read_bytes / self._rate
 
@@ -152,9 +152,6 @@ class Scrubber:
         self._saved_s = time.monotonic()
         if self._at is not None:
             self._put_state({"at": list(self._at)})
-
-    def _note_pass_over(self) -> None:
-        self._put_state({"ended_us": self._store.now_us()})
 
     def _put_state(self, state: dict[str, object]) -> None:
         self._put({_PASS: json.dumps(state).encode()})

@@ -54,7 +54,9 @@ class SegmentCheck:
         """Check the segment; yields the bytes read by each slice, about `slice_bytes` at most unless one record is
         larger. Raises OSError if the files cannot be read at all."""
         try:
-            self._check_pages()
+            # The parts of the index that no record depends on.
+            for reason in damaged_parts(self._index.read, self._index.path, self._trailer):
+                self._note_page(reason)
             yield HEADER_BYTES + TRAILER_BYTES
             base, seal = self.segment.base_offset, self.segment.seal
             count = self._trailer.entry_count
@@ -109,11 +111,6 @@ class SegmentCheck:
         if wrong:
             self._note_page(wrong)
         return framed
-
-    def _check_pages(self) -> None:
-        """Check the parts of the index that no record depends on."""
-        for reason in damaged_parts(self._index.read, self._index.path, self._trailer):
-            self._note_page(reason)
 
     def _note_page(self, reason: str) -> None:
         base = self.segment.base_offset

@@ -55,8 +55,9 @@ def test_fragments_have_the_pair_in_place(tmp_path: Path, seal: bool) -> None:
     write_pair(tmp_path, 100, epoch=3, seal=seal)
     one = remains(tmp_path)[100]
     assert proven(one) == [(100, 120)]
-    assert one.epoch == 3
     assert one.own is not None
+    assert one.own.header is not None
+    assert one.own.header.epoch == 3
     assert (one.own.trailer is not None) == seal
     assert one.own.checkpoint is not None
     assert one.own.checkpoint.entry_count == 20
