@@ -14,7 +14,7 @@ from cpython.object cimport PyObject
 from cpython.ref cimport Py_XDECREF
 from libc.errno cimport EAGAIN, EINTR, ENOENT, errno
 from libc.stdint cimport int16_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcmp, memcpy, memset, strerror
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
@@ -168,15 +168,19 @@ cdef inline int number_of(const Topic *topic, Py_ssize_t *count) noexcept nogil:
     return number
 
 
+cdef void *resized(void *memory, Py_ssize_t size) except NULL:
+    """Return memory of another size with the same content. Raises MemoryError without a change."""
+    cdef void *moved = realloc(memory, size)
+    if moved == NULL:
+        raise MemoryError()
+    return moved
+
+
 cdef int make_room(Packet **packets, Py_ssize_t *room, Py_ssize_t count) except -1:
     """Allocate room for `count` packets. It is never reduced: receive buffers are of the same size."""
-    cdef Packet *larger
-    if count <= room[0]:
-        return 0
-    larger = <Packet *>realloc(packets[0], count * sizeof(Packet))
-    if larger == NULL:
-        raise MemoryError()
-    packets[0], room[0] = larger, count
+    if count > room[0]:
+        packets[0] = <Packet *>resized(packets[0], count * sizeof(Packet))
+        room[0] = count
     return 0
 
 
@@ -373,9 +377,7 @@ cdef class TopicCache:
             self.grow()
         slot = self.slot_of(hashed, topic)
         if slot.known == NULL:
-            known = <Known *>malloc(sizeof(Known) + topic.size)
-            if known == NULL:
-                raise MemoryError()
+            known = <Known *>resized(NULL, sizeof(Known) + topic.size)
             known.size = topic.size
             memcpy(known + 1, topic.name, topic.size)
             slot.hashed, slot.known = hashed, known
@@ -584,27 +586,15 @@ cdef class PublishFastPath:
 
     cdef int have_room(self, Py_ssize_t records, Py_ssize_t answers, Py_ssize_t data_bytes) except -1:
         """Allocate room for a total of so many records, acknowledgements and bytes."""
-        cdef void *larger
         cdef PyObject *data
         if records > self.record_room:
-            larger = realloc(self.lengths, 4 * records)
-            if larger == NULL:
-                raise MemoryError()
-            self.lengths = <uint32_t *>larger
-            larger = realloc(self.ids, 4 * records)
-            if larger == NULL:
-                raise MemoryError()
-            self.ids = <uint32_t *>larger
-            larger = realloc(self.flags, records)
-            if larger == NULL:
-                raise MemoryError()
-            self.flags = <uint8_t *>larger
+            self.lengths = <uint32_t *>resized(self.lengths, 4 * records)
+            self.ids = <uint32_t *>resized(self.ids, 4 * records)
+            self.flags = <uint8_t *>resized(self.flags, records)
             self.record_room = records
         if answers > self.ack_room:
-            larger = realloc(self.acks, answers * sizeof(Ack))
-            if larger == NULL:
-                raise MemoryError()
-            self.acks, self.ack_room = <Ack *>larger, answers
+            self.acks = <Ack *>resized(self.acks, answers * sizeof(Ack))
+            self.ack_room = answers
         if self.data == NULL or data_bytes > PyBytes_GET_SIZE(<object>self.data):
             # Not by `resize_bytes`: if memory runs out, that frees what was taken.
             data = new_bytes(NULL, data_bytes)
@@ -624,10 +614,6 @@ cdef class PublishFastPath:
             grown(self.ack_room, self.answer_count + run.answer_count),
             grown(data_room, self.data_bytes + run.data_bytes),
         )
-
-    cdef int make_room_for_wire(self, Py_ssize_t size) except -1:
-        """Allocate room for all publishes that `size` bytes from the wire can hold."""
-        return self.have_room(size // SHORTEST, size // SHORTEST, size)
 
     def take(self, source, bytearray buffer not None, Py_ssize_t position, Py_ssize_t end, int level, int64_t room):
         if not 0 <= position <= end <= PyByteArray_GET_SIZE(buffer):
@@ -779,10 +765,8 @@ cdef class PublishFastPath:
     cdef int put_acks(self, list answers) except -1:
         """Write each acknowledgement into the answer of its source, in one pass."""
         cdef Py_ssize_t number
-        cdef uint8_t **behind = <uint8_t **>malloc(max(1, len(answers)) * sizeof(uint8_t *))
+        cdef uint8_t **behind = <uint8_t **>resized(NULL, len(answers) * sizeof(uint8_t *))
         cdef uint8_t *at
-        if behind == NULL:
-            raise MemoryError()
         for number in range(len(answers)):
             behind[number] = <uint8_t *>PyBytes_AS_STRING(answers[number])
         for number in range(self.answer_count):
@@ -1060,6 +1044,7 @@ cdef class Sockets:
         cdef PublishFastPath gathering = self.gathering
         cdef TopicCache known = gathering.known
         cdef Py_ssize_t front = self.front, size = PyByteArray_GET_SIZE(self.memory) - front, got
+        cdef Py_ssize_t most = max(self.piece_bytes, gathering.size_bytes) + size  # bytes of the turn on the wire
         cdef uint8_t *data = <uint8_t *>PyByteArray_AS_STRING(self.memory)
         cdef Py_ssize_t answers = gathering.answer_count, behind = front
         cdef int64_t room = self.room_of(one)
@@ -1069,7 +1054,7 @@ cdef class Sockets:
         cdef Run run
         gathering.check_unused()
         make_room(&gathering.packets, &gathering.packet_room, size // SHORTEST)
-        gathering.make_room_for_wire(max(self.piece_bytes, gathering.size_bytes) + size)
+        gathering.have_room(most // SHORTEST, most // SHORTEST, most)
         known.in_use = True
         with nogil:
             got = socket_receive(fd, data + front, size)
@@ -1264,17 +1249,12 @@ cdef Py_ssize_t shape_room = 0
 
 cdef int make_delivery_room(Py_ssize_t count) except -1:
     global deliveries, delivery_room, shapes, shape_room
-    cdef void *larger
     if count > delivery_room:
-        larger = realloc(deliveries, count * sizeof(Delivery))
-        if larger == NULL:
-            raise MemoryError()
-        deliveries, delivery_room = <Delivery *>larger, count
+        deliveries = <Delivery *>resized(deliveries, count * sizeof(Delivery))
+        delivery_room = count
     if count > shape_room:
-        larger = realloc(shapes, count * sizeof(Shape))
-        if larger == NULL:
-            raise MemoryError()
-        shapes, shape_room = <Shape *>larger, count
+        shapes = <Shape *>resized(shapes, count * sizeof(Shape))
+        shape_room = count
     return 0
 
 

@@ -16,6 +16,10 @@ _native, REASON = choose("mqtt_front.kernel._kernel", INTERFACE)
 NAME = "pure Python" if _native is None else "native"
 """Name of the kernel in use, for reports."""
 
+_NAMES = (
+    "AdmittedCount", "CollectedTurn", "PolledClient", "PublishFastPath", "ServedFeed", "ServedSession",
+    "SingleDelivery", "TopicCache", "discharge", "frame_records", "scan_publishes",
+)  # fmt: skip
 if TYPE_CHECKING or _native is None:
     scan_publishes = scan.scan_publishes
     frame_records = frame.frame_records
@@ -29,17 +33,7 @@ if TYPE_CHECKING or _native is None:
     CollectedTurn = publish_fast_path.CollectedTurn
     discharge = publish_fast_path.discharge
 else:
-    scan_publishes = _native.scan_publishes
-    frame_records = _native.frame_records
-    TopicCache = _native.TopicCache
-    PublishFastPath = _native.PublishFastPath
-    ServedFeed = _native.ServedFeed
-    ServedSession = _native.ServedSession
-    SingleDelivery = _native.SingleDelivery
-    PolledClient = _native.PolledClient
-    AdmittedCount = _native.AdmittedCount
-    CollectedTurn = _native.CollectedTurn
-    discharge = _native.discharge
+    globals().update({name: getattr(_native, name) for name in _NAMES})
 
 Sockets: Any = None if _native is None or sys.platform != "linux" else _native.Sockets
 """Compiled reader of sockets for `poller`; None without the kernel or without epoll, where transports read."""
