@@ -15,6 +15,10 @@ class PreparedSegment(prepared.PreparedSegment):
     """Files of a segment."""
 
     base_offset: int
+    count: int
+    size_bytes: int
+    created_us: int
+    _durable_ceiling: int
 
     def write_prepared(self, write_batch: Columns, timestamp_us: int) -> bytes | None:
         """Write a batch and return its entries, if that takes two writes to prepared files and nothing else. Return

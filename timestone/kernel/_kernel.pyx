@@ -96,7 +96,7 @@ cdef extern from "Python.h" nogil:
     char *bytes_in "PyBytes_AS_STRING"(PyObject *piece)
     Py_ssize_t size_of "PyBytes_GET_SIZE"(PyObject *piece)
 
-INTERFACE = 20  # see timestone/kernel/loops.py
+INTERFACE = 21  # see timestone/kernel/loops.py
 CRC32C_BY_INSTRUCTION = bool(crc32c_start())
 
 cdef extern from "Python.h":
@@ -159,10 +159,14 @@ cdef class View:
             PyBuffer_Release(&self.view)
 
     cdef Py_ssize_t count(self, Py_ssize_t item_bytes) except -1:
-        """Return the number of items of `item_bytes`. Raises ValueError when the last one is incomplete."""
-        if self.size % item_bytes:
-            raise ValueError(f"invalid column: {self.size} bytes are not a multiple of {item_bytes}")
-        return self.size // item_bytes
+        return count_of(self.size, item_bytes)
+
+
+cdef Py_ssize_t count_of(Py_ssize_t size, Py_ssize_t item_bytes) except -1:
+    """Return the number of items of `item_bytes`. Raises ValueError when the last one is incomplete."""
+    if size % item_bytes:
+        raise ValueError(f"invalid column: {size} bytes are not a multiple of {item_bytes}")
+    return size // item_bytes
 
 
 cdef struct Values:  # one a record; the same one for all has a stride of zero bytes
@@ -174,10 +178,12 @@ cdef struct Values:  # one a record; the same one for all has a stride of zero b
 cdef View values_of(source, Py_ssize_t item_bytes, Py_ssize_t count, Values *values):
     """Find the values of a column: a buffer, which the returned view holds, or one number for all."""
     cdef View view
+    cdef int64_t value
     if isinstance(source, int):
-        if not 0 <= source <= (U32_MAX if item_bytes == 4 else U16_MAX):
+        value = source
+        if not 0 <= value <= <int64_t>(U32_MAX if item_bytes == 4 else U16_MAX):
             raise OverflowError(f"{source} does not fit into {item_bytes} bytes")
-        values.value, values.step = source, 0
+        values.value, values.step = <uint32_t>value, 0
         values.at = <const uint8_t *>&values.value
         return None
     view = View(source)
@@ -209,10 +215,10 @@ cdef inline uint32_t crc_of_entry(Entry *entry, uint32_t salt_crc, uint32_t ordi
     )
 
 
-cdef uint32_t last_ordinal_fits(Py_ssize_t count, ordinal) except? 0xFFFFFFFF:
-    if ordinal < 0 or ordinal + count > U32_MAX + 1:
+cdef uint32_t last_ordinal_fits(Py_ssize_t count, int64_t ordinal) except? 0xFFFFFFFF:
+    if not 0 <= ordinal <= <int64_t>U32_MAX + 1 - count:
         raise OverflowError(f"{count} entries from ordinal {ordinal} on")
-    return ordinal if ordinal <= U32_MAX else 0
+    return <uint32_t>ordinal
 
 
 cdef enum:
@@ -518,8 +524,8 @@ cdef struct Target:  # files to which records and their entries are written
 
 
 def fill_entries(
-    tuple pieces not None, lengths, topic_ids, header_lengths, flags, *, position, int64_t timestamp_us, ordinal,
-    uint32_t salt_crc, data_crcs=b""
+    tuple pieces not None, bytes lengths not None, topic_ids, header_lengths, flags, *, int64_t position,
+    int64_t timestamp_us, int64_t ordinal, uint32_t salt_crc, bytes data_crcs not None=b""
 ):
     return filled(
         pieces, lengths, topic_ids, header_lengths, flags, position, timestamp_us, ordinal, salt_crc, data_crcs, NULL
@@ -527,42 +533,41 @@ def fill_entries(
 
 
 cdef bytes filled(
-    tuple pieces, lengths, topic_ids, header_lengths, flags, position, int64_t timestamp_us, ordinal, uint32_t salt_crc,
-    data_crcs, Target *target
+    tuple pieces, bytes lengths, topic_ids, header_lengths, flags, int64_t position, int64_t timestamp_us,
+    int64_t ordinal, uint32_t salt_crc, bytes data_crcs, Target *target
 ):
     """Return the entries, and write them and their records when there is a target: the two system calls of an append.
 
     Both happen in one section without the GIL, because taking it back is the expensive part. Unless the target is
     whole, either file may have a part. Records in more than IOV_MOST pieces are not written."""
-    cdef View length_view = View(lengths)
-    cdef Py_ssize_t count = length_view.count(4)
-    cdef View crc_view = View(data_crcs)
-    if crc_view.size and crc_view.count(4) != count:
-        raise ValueError(f"invalid checksums: expected {count}, got {crc_view.count(4)}")
+    cdef Py_ssize_t count = count_of(PyBytes_GET_SIZE(lengths), 4), crc_count = count_of(PyBytes_GET_SIZE(data_crcs), 4)
+    if crc_count and crc_count != count:
+        raise ValueError(f"invalid checksums: expected {count}, got {crc_count}")
+    cdef const uint8_t *length_at = <const uint8_t *>PyBytes_AS_STRING(lengths)
+    cdef const uint8_t *crcs = <const uint8_t *>PyBytes_AS_STRING(data_crcs) if crc_count else NULL
     cdef Values topics, headers, flag_values
     cdef View topic_view = values_of(topic_ids, 4, count, &topics)
     cdef View header_view = values_of(header_lengths, 2, count, &headers)
     cdef View flag_view = values_of(flags, 2, count, &flag_values)
     cdef uint32_t first = last_ordinal_fits(count, ordinal)
-    cdef uint64_t total = sum_of(length_view.data, count)
+    cdef uint64_t total = sum_of(length_at, count)
     cdef uint64_t data_bytes = 0
     cdef Py_ssize_t number, piece_count = PyTuple_GET_SIZE(pieces)
     for number in range(piece_count):
         data_bytes += <uint64_t>PyBytes_GET_SIZE(<object>piece_of(pieces, number))
     if total != data_bytes:
         raise ValueError(f"invalid lengths: expected a sum of {data_bytes} bytes, got {total}")
-    if position < 0 or position + total > U32_MAX:
+    if not 0 <= position <= <int64_t>(U32_MAX - total):
         raise OverflowError(f"{total} bytes at position {position}")
-    cdef uint32_t start = position
+    cdef uint32_t start = <uint32_t>position
     cdef bytes result = batches.of_size(count * ENTRY_BYTES)
     cdef uint8_t *entries = <uint8_t *>PyBytes_AS_STRING(result)
     # A tuple of bytes is immutable, and `pieces` holds a reference to it.
     cdef PyObject **items = &(<PyTupleObject *>pieces).ob_item[0]
-    cdef const uint8_t *crcs = crc_view.data if crc_view.size else NULL
     cdef int64_t missing
     if total + count * ENTRY_BYTES < <uint64_t>(LONG_BYTES if target == NULL else LONG_WRITE_BYTES):
         missing = fill(
-            entries, count, items, length_view.data, &topics, &headers, &flag_values, crcs, start, timestamp_us, first,
+            entries, count, items, length_at, &topics, &headers, &flag_values, crcs, start, timestamp_us, first,
             salt_crc,
         )
         if target != NULL:
@@ -570,7 +575,7 @@ cdef bytes filled(
     else:
         with nogil:
             missing = fill(
-                entries, count, items, length_view.data, &topics, &headers, &flag_values, crcs, start, timestamp_us, first,
+                entries, count, items, length_at, &topics, &headers, &flag_values, crcs, start, timestamp_us, first,
                 salt_crc,
             )
             if target != NULL:
@@ -948,36 +953,6 @@ cdef Columns single_of(kind, stored_kind, bytes payload, topic_id, flags, header
     return one
 
 
-cdef bytes filled_single(Columns one, PreparedSegment segment, int64_t timestamp_us, Target *target):
-    """Same as `filled` for a single small record, as `Columns.single` makes it; None for others."""
-    if (
-        one.count != 1 or one.size_bytes >= LONG_WRITE_BYTES or segment.count > <int64_t>U32_MAX
-        or segment.size_bytes + one.size_bytes > <int64_t>U32_MAX
-        or type(one.topic_ids) is not int or type(one.flags) is not int or type(one.header_lengths) is not int
-        or PyTuple_GET_SIZE(one.stored.pieces) != 1
-    ):
-        return None
-    cdef PyObject *piece = piece_of(one.stored.pieces, 0)
-    cdef uint64_t size = <uint64_t>size_of(piece), topic = one.topic_ids, headers = one.header_lengths, flags = one.flags
-    cdef uint32_t length
-    if PyBytes_GET_SIZE(one.lengths) != 4 or topic > U32_MAX or headers > U16_MAX or flags > U16_MAX:
-        return None
-    memcpy(&length, PyBytes_AS_STRING(one.lengths), 4)
-    if length != size or size != <uint64_t>one.size_bytes:
-        return None
-    cdef Entry entry
-    entry.place = <uint64_t>segment.size_bytes | size << 32
-    entry.timestamp_us = timestamp_us
-    entry.marks = topic | headers << 32 | flags << 48
-    entry.crcs = crc32c_of(<const uint8_t *>bytes_in(piece), size)
-    entry.crcs |= <uint64_t>crc_of_entry(&entry, segment._salt_crc, <uint32_t>segment.count) << 32
-    cdef bytes entries = PyBytes_FromStringAndSize(<char *>&entry, ENTRY_BYTES)
-    target.whole = written(
-        target, &piece, 1, segment.size_bytes, size, <const uint8_t *>PyBytes_AS_STRING(entries), 1
-    )
-    return entries
-
-
 cdef class PreparedSegment:
     """See the Python version in `timestone.kernel.prepared`."""
 
@@ -1005,7 +980,7 @@ cdef class PreparedSegment:
         if not self._is_plain:
             return self._write_with_entries(write_batch, timestamp_us)
         target.segment_fd, target.index_fd = self._segment_fd, self._index_fd
-        entries = filled_single(write_batch, self, timestamp_us, &target) or filled(
+        entries = filled(
             write_batch.stored.pieces, write_batch.lengths, write_batch.topic_ids, write_batch.header_lengths, write_batch.flags,
             self.size_bytes, timestamp_us, self.count, self._salt_crc, write_batch.crcs, &target,
         )
@@ -1289,7 +1264,7 @@ cdef class PreparedCommit:
         finally:
             lock.give()
         if first is not None:
-            self.sync_later()
+            self.expect_sync()
         return first
 
     def append_inline(self, Columns write_batch not None, list woken=None, submission=None):
@@ -1313,13 +1288,10 @@ cdef class PreparedCommit:
         finally:
             end.lock.give()
         if submission is None and first is not None:
-            self.sync_later()
+            self.expect_sync()
         return first
 
-    def expect_sync(self):
-        self.sync_later()
-
-    cdef int sync_later(self) except -1:
+    cdef int expect_sync(self) except -1:
         if not (self.is_sync_expected and self._end.active_segment.unsynced_bytes < self._sync_interval_bytes):
             self._committer.expect_sync(self)
         return 0

@@ -49,7 +49,7 @@ __all__ = [
     "valid_count",
 ]
 
-INTERFACE = 20
+INTERFACE = 21
 """Incremented with every change of a signature or result, so that a stale build is not used with newer sources."""
 
 PURE_WANTED = os.environ.get("TIMESTONE_PURE", "").lower() not in ("", "0", "no", "false")

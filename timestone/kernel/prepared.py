@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Self
 
-from timestone.kernel.pure import DurationCounts, Lock, NumberedNames
+from timestone.kernel.pure import Lock, NumberedNames
 from timestone.record import FLAG_REMOVED
 
 RUN_COST_BYTES = 300
@@ -99,14 +99,10 @@ class Columns:
 class PreparedSegment:
     """Files of the segment that takes appends, and up to where they are prepared."""
 
-    count: int
-    size_bytes: int
-    created_us: int
     _reserved: int
     """Size of the index for which there is space."""
     _ahead: int
     """Size of the segment for which there are blocks."""
-    _durable_ceiling: int
     _is_plain: bool
     """Whether the kernel may write; test doubles must see each system call."""
 
@@ -246,13 +242,10 @@ class PreparedEnd:
     """`PausedWrites`."""
     lock: Lock
     """One writer at a time."""
-    writes: DurationCounts
     written_bytes: int
     """Bytes of the records written since the log was opened."""
     _unchecked_bytes: int
     """Bytes written since free space was checked."""
-    _check_bytes: float
-    _events: Any
 
     def __new__(cls, *_: Any, **__: Any) -> Self:
         one = super().__new__(cls)
@@ -280,15 +273,10 @@ class PreparedCommit:
     """A `PreparedEnd`."""
     _queue: Any
     """`QueuedBytes`."""
-    _committer: Any
-    _queue_bytes: int
-    _sync_interval_bytes: int
     _flush_bytes: int
     """Bytes in the running flush or, between flushes, in the last one."""
     delay: Any
     """`AwaitedBytes`."""
-    sync_lock: Any
-    _default_level: Any
     direct_level: Any
     """Level at which an append needs a write and nothing else; None in a log with replicas, which it waits for."""
     _batch_type: type[Any]

@@ -2,23 +2,13 @@
 
 from typing import Any
 
-from timestone.kernel.pure import Lock
-
 
 class ParkedWaiters:
     """Waiters of a log that an append may wake."""
 
-    lock: Lock
-    parked: set[Any]
-    _parked_for_all: set[Any]
-    _wanting: dict[int, tuple[Any, ...]]
-
 
 class ShownSegments:
     """Segments of a log, by base offset; the last one may grow."""
-
-    __slots__ = ("segments",)
-    segments: Any
 
 
 class ShownSegment:
@@ -38,8 +28,6 @@ class Published:
     """A `PreparedEnd`."""
     _commit: Any
     """A `PreparedCommit`."""
-    _start_offset: int
-    _end_offset: int
     _compacted_to: int
     """Records below this offset may have been removed from segments."""
     _active_segment: Any
@@ -78,13 +66,6 @@ class Published:
 
 class ReaderCursor:
     """Place of a reader in its log."""
-
-    log: Any
-    offset: int
-    _filters: Any
-    _registered: bool
-    _closed: bool
-    _woken: Any
 
     def park(self) -> bool:
         """Register for the next append that concerns this reader, at no cost while it waits. Return False if there

@@ -128,7 +128,7 @@ def _check_name(name: str) -> None:
 
 def fill_entries(
     pieces: tuple[bytes, ...],
-    lengths: Buffer,
+    lengths: bytes,
     topic_ids: Column,
     header_lengths: Column,
     flags: Column,
@@ -137,7 +137,7 @@ def fill_entries(
     timestamp_us: int,
     ordinal: int,
     salt_crc: int,
-    data_crcs: Buffer = b"",
+    data_crcs: bytes = b"",
 ) -> bytes:
     """Return the index entries of a batch of records that lie back to back in `pieces`, none across two of them.
 
@@ -148,8 +148,12 @@ def fill_entries(
     if not isinstance(pieces, tuple):
         raise TypeError(f"pieces are {type(pieces).__name__}, not a tuple")
     data_bytes = _measured(pieces)[1]
-    _check_i64(timestamp_us)
+    for number in (position, timestamp_us, ordinal):
+        _check_i64(number)
     _check_u32(salt_crc)
+    for column in (lengths, data_crcs):
+        if not isinstance(column, bytes):
+            raise TypeError(f"invalid column: expected bytes, got {type(column).__name__}")
     sizes = _items(lengths, np.uint32)
     count = len(sizes)
     given = _items(data_crcs, np.uint32)

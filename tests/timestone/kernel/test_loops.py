@@ -211,7 +211,7 @@ def test_twins_make_the_same_entries_of_valid_batches(data: st.DataObject, paylo
     made = assert_same(
         "fill_entries",
         data.draw(pieces_of(payloads)),
-        np.array([len(payload) for payload in payloads], dtype="<u4"),
+        np.array([len(payload) for payload in payloads], dtype="<u4").tobytes(),
         data.draw(columns("<u4", count)),
         data.draw(columns("<u2", count)),
         data.draw(columns("<u2", count)),
@@ -283,7 +283,7 @@ def test_twins_find_the_same_damage(
     ordinal: int,
 ) -> None:
     data = b"".join(payloads)
-    lengths = np.array([len(payload) for payload in payloads], dtype="<u4")
+    lengths = np.array([len(payload) for payload in payloads], dtype="<u4").tobytes()
     made = pure.fill_entries((data,), lengths, 1, 0, 0, position=20, timestamp_us=9, ordinal=20, salt_crc=5)
     entries, stored = mutated(made, flips, cut), mutated(data, data_flips, data_cut)
     assert_same("entry_crcs", entries, 5, 20)

@@ -337,12 +337,12 @@ def test_views_with_gaps_are_refused_and_not_misread(kernel: ModuleType) -> None
 
 def test_arguments_are_not_changed_and_can_be_freed(kernel: ModuleType) -> None:
     """A buffer that is still held could not be resized."""
-    lengths, entries = bytearray(column("<u4", [3])), bytearray(filled(kernel, [b"abc"]))
-    filled(kernel, [b"abc"], lengths=lengths)
+    topics, entries = bytearray(column("<u4", [3])), bytearray(filled(kernel, [b"abc"]))
+    filled(kernel, [b"abc"], topic_ids=topics)
     kernel.valid_count(entries, SALT, 3)
     with pytest.raises(ValueError):
-        filled(kernel, [b"abc"], lengths=lengths, flags=b"odd")
-    lengths += b"more"
+        filled(kernel, [b"abc"], topic_ids=topics, flags=b"odd")
+    topics += b"more"
     entries += b"more"
 
 
