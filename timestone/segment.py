@@ -137,10 +137,11 @@ class Segment(loops.ShownSegment):
         count: int = 0,
         trailer: Trailer | None = None,
         epoch: int | None = None,
+        created_us: int | None = None,
     ) -> None:
-        """epoch: of the header page; None if unknown."""
+        """epoch, created_us: of the header page; None if unknown."""
         self.base_offset = base_offset
-        self.epoch = epoch
+        self.epoch, self.created_us = epoch, created_us
         self.index_path = names.index_path(folder, base_offset)
         self.segment_path = names.segment_path(folder, base_offset, trailer.generation if trailer else 0)
         self.count = trailer.entry_count if trailer else count

@@ -18,7 +18,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Self
 
-from timestone.disk.catalog import Catalog, CatalogRow
+from timestone.disk.catalog import Catalog, CatalogRow, CatalogRows
 from timestone.disk.clock import Clock
 from timestone.disk.files import Files
 from timestone.errors import (
@@ -45,15 +45,12 @@ from timestone.reading.named_readers import Commitment, Commitments, Metadata, R
 from timestone.reading.remote_history import RemoteHistory
 from timestone.reading.retention_hold import Pin
 from timestone.reading.segment_cache import SegmentCache
-from timestone.reading.segment_list import LostRange, SegmentList
+from timestone.reading.segment_list import LostRange, SegmentList, lost_behind
 from timestone.reading.tail_cache import TailRun
 from timestone.recovery.segment_look import Look, SegmentLooks
 from timestone.segment import Segment
 
 _OPEN_SEGMENTS = 256
-_SETTLED_US = 1_000_000
-"""Longer than the resolution of the modification time on any file system."""
-
 
 HistoryOf = Callable[["LogView"], RemoteHistory | None]
 
@@ -71,10 +68,7 @@ class StoreView:
         self._logs: dict[tuple[str, int], LogView] = {}
         self._logs_lock = threading.Lock()
         self._closed = False
-        self._rows: dict[tuple[str, int], CatalogRow] = {}
-        self._rows_version: tuple[int, int, int] | None = None
-        """Version of the catalogue when the rows were read: its inode, modification time and size."""
-        self._rows_lock = threading.Lock()
+        self._rows = CatalogRows(self.files, path / names.CATALOG_NAME, self._catalog)
         self._check_there()
 
     def __enter__(self) -> Self:
@@ -136,6 +130,11 @@ class StoreView:
         self._logs[name, partition] = view
         return view
 
+    def lacks_topics(self, name: str, partition: int) -> bool:
+        """Return whether a log is there without its topic dictionary: neither deleted nor created again."""
+        path = self.path / names.log_folder(name, partition) / names.TOPICS_NAME
+        return is_listed(self.files, self.path, (name, partition), self._is_made) and not path.exists()
+
     def folders(self) -> tuple[str, ...]:
         """Return the folders of the existing logs, sorted by log."""
         return tuple(names.log_folder(*log) for log in self.log_names())
@@ -184,17 +183,7 @@ class StoreView:
         """Return the catalogue's row about the end of a log, which the files do not show after retention of all, a
         power loss, or loss of the last segment; None if it cannot be read. Cheap if the catalogue is unchanged."""
         try:
-            # Not by opening the file: closing it would release the locks that SQLite holds in this process.
-            found = self.files.stat(self.path / names.CATALOG_NAME)
-            version = found.st_ino, found.st_mtime_ns, found.st_size
-            with self._rows_lock:
-                if version != self._rows_version:
-                    with self._catalog() as catalog:
-                        self._rows = catalog.logs() if catalog else {}
-                    # A catalogue written just now may be written again with the same modification time.
-                    settled = Clock().now_us() - found.st_mtime_ns // 1000 > _SETTLED_US
-                    self._rows_version = version if settled else None
-                return self._rows.get((name, partition))
+            return self._rows.all().get((name, partition))
         except (OSError, TimestoneError):
             return None
 
@@ -244,11 +233,13 @@ class LogView(ReadableLog):
         folder = store.path / names.log_folder(name, partition)
         self._store = store
         self._files = store.files
-        bases, _ = base_offsets(self._files, folder)
-        known = identity_from_indexes(self._files, folder, bases, name, partition)
         try:
+            bases, _ = base_offsets(self._files, folder)
+            known = identity_from_indexes(self._files, folder, bases, name, partition)
             topics = TopicDictionary(self._files, folder / names.TOPICS_NAME, known=known)
         except FileNotFoundError:
+            if not store.lacks_topics(name, partition):
+                raise UnknownLog(folder.name, store.folders()) from None
             raise CorruptLog(folder, "it has no topic dictionary; open the store to recover it") from None
         super().__init__(folder, topics, store)
         self.epoch = 0
@@ -263,7 +254,9 @@ class LogView(ReadableLog):
         """End of the log according to its files at the last refresh."""
         self._synced_offset = 0
         self._committed: int | None = None
-        """The end that readers see of a replicated log; None for any other."""
+        """The committed offset of a replicated log; None for any other."""
+        self._settled: int | None = None
+        """The committed offset before the last looks. Readers see no more: it may have been cut between two looks."""
         self._history_of: HistoryOf | None = None
         self._refresh_lock = threading.Lock()
         try:
@@ -302,17 +295,23 @@ class LogView(ReadableLog):
         UnsupportedFormat, OSError."""
         with self._refresh_lock:
             self.check_open()
-            return self._refresh_locked()
+            try:
+                return self._refresh_locked()
+            except FileNotFoundError as error:
+                if str(error.filename) != str(self.folder) and self.folder.exists():
+                    raise
+                raise UnknownLog(self.folder.name, self._store.folders()) from None
 
-    def _refresh_locked(self, row: CatalogRow | None = None) -> int:
-        """row: the catalogue's row, read before this call; None to read it only if nothing was appended."""
-        try:
-            present = self._files.names(self.folder)
-        except FileNotFoundError:
-            raise UnknownLog(self.folder.name, self._store.folders()) from None
+    def _refresh_locked(self, row: CatalogRow | None = None, *, settled: int | None = None) -> int:
+        """row: the catalogue's row, read before this call; None to read it only if nothing was appended. settled: the
+        committed offset that this call may show; None to find it out first, if it has risen."""
+        present = self._files.names(self.folder)
         self.topics.follow()
         listed, _ = listed_bases(present)
+        before = self._committed
         found = self._look_around(listed, self._unchanged(present))
+        if settled is None and self._committed != before:
+            return self._refresh_locked(row, settled=self._committed)
         deleted = self._deleted_of(listed, found)
         bases = [base for base in listed if base > deleted and (base not in found or found[base] is not None)]
         seen = {base: segment for base in bases if (segment := found.get(base)) is not None}
@@ -321,20 +320,21 @@ class LogView(ReadableLog):
             if base in seen:
                 self._end_before(seen[base], following)
         self.topics.refresh()  # after the entries, so that the topics of all of them are known
-        end, before = segments[-1].end_offset if bases else 0, self._files_end
-        if row is None and (before is None or end <= before):
+        end, end_before = segments[-1].end_offset if bases else 0, self._files_end
+        if row is None and (end_before is None or end <= end_before):
             # The owner may have skipped offsets, or the last segment is missing. Or the owner appended and closed after
             # the files were listed: list them again, after the row was read.
             row = self._store.row(self.name, self.partition)
             if row is not None and row.next_offset > end:
                 return self._refresh_locked(row)
         self._files_end = end
-        shown = end if self._committed is None else min(end, self._committed)
+        self._settled = before
+        shown = end if before is None else min(end, before)
         self._end_offset = max(self._end_offset, shown, row.next_offset if row else 0)
         lost = [LostRange(*one) for one in known_missing(present) if one[0] > deleted]
         lost += self._lost(present, bases)
         if row is not None and bases:
-            lost += _lost_behind(segments[-1], row, lost)
+            lost += lost_behind(segments[-1], row, lost)
         segment_list = SegmentList(segments, lost)
         # Set before the segment list, so that readers of the new list find the new start.
         before_start, self._start_offset = self._start_offset, segment_list.start(self._end_offset)
@@ -358,7 +358,8 @@ class LogView(ReadableLog):
                 told = end
 
     def _unchanged(self, present: Sequence[str]) -> dict[int, Segment]:
-        """Return the sealed segments that were examined before and have no newer files."""
+        """Return the sealed segments that were examined before and have no newer files. In a replicated log only those
+        whose records are all committed: others may be cut, and written again with other records."""
         newest, newest_base = newest_generations(present), max(self._segments.seen(), default=0)
         return {
             base: segment
@@ -366,7 +367,8 @@ class LogView(ReadableLog):
             if segment.trailer is not None
             and segment.trailer.generation == newest.get(base, 0)
             and base not in self._unserved
-            and (self._committed is None or base != newest_base)  # it may have risen there
+            # The committed offset may have risen in the newest one.
+            and (self._settled is None or (base != newest_base and segment.end_offset <= self._settled))
         }
 
     def _look_around(self, listed: list[int], unchanged: dict[int, Segment]) -> dict[int, Segment | None]:
@@ -386,7 +388,13 @@ class LogView(ReadableLog):
             if base not in looks:
                 looks[base] = self._look_at(base)
             look = looks[base]
-            if look is not None and look.epoch is not None and look.durable_offset > base:
+            # In a replicated log, a new segment has no committed offset until that rises: an earlier one has it.
+            if (
+                look is not None
+                and look.epoch is not None
+                and look.durable_offset > base
+                and look.committed != 0
+            ):
                 break
         for base in listed:
             if base not in found and base not in looks:
@@ -399,7 +407,8 @@ class LogView(ReadableLog):
                 (self._lacking.add if look.lacks_records else self._lacking.discard)(base)
                 self.epoch = max(self.epoch, look.epoch or 0)
                 if look.committed is not None:
-                    self._is_replica, self._committed = True, max(look.committed, self._committed or 0)
+                    self._is_replica = self.topics.is_cut = True
+                    self._committed = max(look.committed, self._committed or 0)
                 self._synced_offset = max(self._synced_offset, look.durable_offset)
         return found
 
@@ -452,7 +461,8 @@ class LogView(ReadableLog):
         if base is not None:
             self._unserved[base] = f"{path.name}: the file is missing"
             self.refresh()
-        if base not in self._unserved:
+        # Not if both files are there by now: the owner has written the segment again, and the caller reads it.
+        if base not in self._unserved and base not in self._segments.bases:
             raise CorruptLog(path, "the file is missing") from error
 
     def close(self) -> None:
@@ -469,16 +479,6 @@ class LogView(ReadableLog):
 
     def _gathered(self, offset: int, max_records: int, max_bytes: int) -> list[TailRun]:
         return []
-
-
-def _lost_behind(last: Segment, row: CatalogRow, known: Sequence[LostRange]) -> list[LostRange]:
-    """Return the offsets lost after the last segment according to the catalogue, unless they are in `known`. If a power
-    loss could have removed records, the epoch has risen: see `SegmentScan.lost_behind`."""
-    end, following = last.end_offset, row.next_offset
-    sealed = last.trailer is not None and last.epoch == row.epoch
-    if not sealed or end >= following or any(one.end >= following for one in known):
-        return []
-    return [LostRange(end, following)]
 
 
 def view_store(

@@ -13,20 +13,24 @@ import shutil
 import sqlite3
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from timestone.config import LogConfig
 from timestone.disk import access
+from timestone.disk.clock import Clock
+from timestone.disk.files import Files
 from timestone.disk.json_document import json_object
 from timestone.errors import CorruptLog, StoreClosed, UnsupportedFormat
 from timestone.kernel.loops import crc32c
 
 _LOGGER = logging.getLogger("timestone")
 FORMAT_VERSION = 2
+_SETTLED_US = 1_000_000
+"""Longer than the resolution of the modification time on any file system."""
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS logs (
     name TEXT NOT NULL, partition INTEGER NOT NULL, settings TEXT NOT NULL,
@@ -330,6 +334,34 @@ class Catalog:
         `broken`, damaged rows are skipped and a sentence for each is added to it."""
         rows = self._rows("documents", "WHERE space = ?", (space,), broken)
         return {key: value for _, key, value in rows}
+
+
+class CatalogRows:
+    """Rows of a catalogue that another process may write, read again once it has changed. Thread-safe."""
+
+    def __init__(
+        self, files: Files, path: Path, opened: Callable[[], AbstractContextManager[Catalog | None]]
+    ) -> None:
+        """opened: opens the catalogue for one read; None without one."""
+        self._files, self._path, self._opened = files, path, opened
+        self._rows: dict[tuple[str, int], CatalogRow] = {}
+        self._version: tuple[int, int, int] | None = None
+        """Version of the catalogue when the rows were read: its inode, modification time and size."""
+        self._lock = threading.Lock()
+
+    def all(self) -> dict[tuple[str, int], CatalogRow]:
+        """Return the rows by name and partition. Raises OSError, CorruptLog."""
+        # Not by opening the file: closing it would release the locks that SQLite holds in this process.
+        found = self._files.stat(self._path)
+        version = found.st_ino, found.st_mtime_ns, found.st_size
+        with self._lock:
+            if version != self._version:
+                with self._opened() as catalog:
+                    self._rows = catalog.logs() if catalog else {}
+                # A catalogue written just now may be written again with the same modification time.
+                settled = Clock().now_us() - found.st_mtime_ns // 1000 > _SETTLED_US
+                self._version = version if settled else None
+            return self._rows
 
 
 def folder_missing(next_offset: int) -> str:

@@ -256,14 +256,17 @@ class TopicDictionary(loops.AssignedTopics):
                 self._files.truncate(self._open_fd(), end)
                 self._end, self.written_count, self._unsynced = end, count, True
                 self._synced = None if self._synced is None else min(self._synced, (count, end))
-            for mask in self._watched:
-                mask.names_removed(count)
-            del self._names[count:]
-            self._name_bytes = sum(len((name or "").encode()) for name in self._names)
-            self.ids = loops.NumberedNames()
-            for number, name in enumerate(self._names):
-                if name is not None:
-                    self.ids.add(name, number)
+            self._forget_from(count)
+
+    def _forget_from(self, count: int) -> None:
+        for mask in self._watched:
+            mask.names_removed(count)
+        del self._names[count:]
+        self._name_bytes = sum(len((name or "").encode()) for name in self._names)
+        self.ids = loops.NumberedNames()
+        for number, name in enumerate(self._names):
+            if name is not None:
+                self.ids.add(name, number)
 
     def watch(self, mask: NamesWatcher) -> None:
         """Tell `mask` of removed names while it exists."""
@@ -305,7 +308,8 @@ class TopicDictionary(loops.AssignedTopics):
             return
         try:
             found = LogIdentity.decode(self._files.pread(fd, HEADER_BYTES, 0), self.path)
-            if found.log_id != self.identity.log_id:
+            # A replica that was deleted and copied again has its old id.
+            if (found.log_id, found.created_us) != (self.identity.log_id, self.identity.created_us):
                 raise UnknownLog(f"{self.path.parent.name} with the id {self.identity.log_id:016x}")
         except BaseException:
             self._files.close(fd)
@@ -314,8 +318,11 @@ class TopicDictionary(loops.AssignedTopics):
         self._files.close(old)
 
     def refresh(self) -> None:
-        """Read the names that another process has added since."""
+        """Read the names that another process has added since; in a replicated log also those that it has written in
+        the place of others."""
         fd = self._open_fd()
+        if self.is_cut and self._names:
+            self._forget_cut(self._files.read_all(fd, self._end - HEADER_BYTES, HEADER_BYTES))
         size = self._files.size(fd)
         data, at_end = b"", False
         while not at_end and len(data) < _ENTRY_MOST_BYTES:  # otherwise nothing after it is found
@@ -326,6 +333,18 @@ class TopicDictionary(loops.AssignedTopics):
             data = data[self._take_in(data, at_end) :]
         self.torn_bytes = max(0, size - self._end)
         self.written_count = len(self._names)
+
+    def _forget_cut(self, data: bytes) -> None:
+        """Forget the names from the first one on in whose place the file has another. data: where they were read; it is
+        shorter while names are removed and not written again."""
+        if self.encoded(0, len(self._names)).startswith(data):
+            return
+        end = count = 0
+        while count < len(self._names) and data.startswith(name := self.encoded(count, count + 1), end):
+            end, count = end + len(name), count + 1
+        with self._lock:
+            self._forget_from(count)
+            self._end = HEADER_BYTES + end
 
     def _take_in(self, data: bytes, at_end: bool) -> int:
         """Add the names in `data`, which begins at an entry. Return the number of bytes consumed. at_end: no bytes

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from timestone.disk.catalog import CatalogRow
 from timestone.kernel.loops import ShownSegments
 from timestone.reading.listed_segments import ListedSegments
 from timestone.segment import Run, Segment
@@ -203,3 +204,13 @@ class SegmentList(ShownSegments):
             if segment.trailer is not None and segment.trailer.last_timestamp_us:
                 return segment.trailer.last_timestamp_us >= timestamp_us
         return False
+
+
+def lost_behind(last: Segment, row: CatalogRow, known: Sequence[LostRange]) -> list[LostRange]:
+    """Return the offsets lost after the last segment according to the catalogue, unless they are in `known`. If a power
+    loss could have removed records, the epoch has risen: see `SegmentScan.lost_behind`."""
+    end, following = last.end_offset, row.next_offset
+    sealed = last.trailer is not None and last.epoch == row.epoch
+    if not sealed or end >= following or any(one.end >= following for one in known):
+        return []
+    return [LostRange(end, following)]

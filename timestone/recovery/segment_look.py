@@ -70,11 +70,16 @@ class SegmentLooks:
             shown = None
             if header.is_replicated:
                 shown = committed_offset(page, self._log_id, base) or 0
+            if known is not None and (known.created_us, known.epoch) != (
+                header.created_us,
+                header.known_epoch,
+            ):
+                known = None  # another segment has the name by now: of a replica that was cut there, or copied again
             if trailer is not None:
                 if known is None or trailer != known.trailer:
-                    known = self._segment(base, trailer, header.known_epoch)
+                    known = self._segment(base, trailer, header)
                 return Look(known, epoch, base + trailer.entry_count, committed=shown)
-            segment = known or self._segment(base, None, header.known_epoch)
+            segment = known or self._segment(base, None, header)
             checkpoint = Checkpoint.latest(page, self._log_id, base)
             durable = checkpoint.entry_count if checkpoint else 0
             segment.count = self._count(fd, segment, max(segment.count, durable))
@@ -121,9 +126,16 @@ class SegmentLooks:
             return None  # it is being deleted
         return scan.trailer_for_readers(self._log_id) if scan.serves else None
 
-    def _segment(self, base: int, trailer: Trailer | None, epoch: int | None) -> Segment:
+    def _segment(self, base: int, trailer: Trailer | None, header: IndexHeader) -> Segment:
         return Segment(
-            self._files, self._folder, base, self._log_id, self._opened, trailer=trailer, epoch=epoch
+            self._files,
+            self._folder,
+            base,
+            self._log_id,
+            self._opened,
+            trailer=trailer,
+            epoch=header.known_epoch,
+            created_us=header.created_us,
         )
 
     def _count(self, fd: int, segment: Segment, count: int) -> int:
