@@ -13,6 +13,7 @@ import fcntl
 import functools
 import mmap
 import os
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -72,8 +73,15 @@ class Files:
         return access.create_file(path)
 
     def open(self, path: Path, *, write: bool = False) -> int:
-        """Open an existing file and return its descriptor."""
-        return os.open(path, (os.O_RDWR if write else os.O_RDONLY) | os.O_CLOEXEC)
+        """Open an existing file and return its descriptor. Refuses a pipe or a device, which could wait endlessly."""
+        flags = (os.O_RDWR if write else os.O_RDONLY) | os.O_CLOEXEC | os.O_NONBLOCK
+        fd = os.open(path, flags)
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise OSError(
+                errno.EINVAL, "expected a regular file, got a folder, a pipe or a device", str(path)
+            )
+        return fd
 
     def open_lock(self, path: Path) -> int:
         """Open the lock file, creating it if missing."""

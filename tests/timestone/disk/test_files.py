@@ -425,3 +425,12 @@ def test_existing_directory_is_accepted_when_its_parent_cannot_be_synced(quick_d
     files = FaultyFiles()
     files.fail("sync_directory", errno.EINVAL)
     files.make_directories(quick_directory)
+
+
+@pytest.mark.parametrize("is_written", [False, True])
+def test_open_refuses_a_pipe_and_names_it(files: Files, quick_directory: Path, is_written: bool) -> None:
+    path = quick_directory / "0.index"
+    os.mkfifo(path)
+    with pytest.raises(OSError, match="expected a regular file") as refused:
+        files.open(path, write=is_written)
+    assert refused.value.filename == str(path)
