@@ -328,10 +328,10 @@ def _print_status(console: "Console", found: "ClusterStatus") -> None:
         console.print()
         console.print(table)
     places = found.cluster.shards * found.cluster.replicas
-    if len(found.nodes) > places:
+    if (idle := len(found.nodes) - places) > 0:
+        hold = "holds" if idle == 1 else "hold"
         console.print(
-            f"{len(found.nodes)} nodes for {places} places of replicas: {len(found.nodes) - places} hold nothing",
-            soft_wrap=True,
+            f"{len(found.nodes)} nodes for {places} places of replicas: {idle} {hold} nothing", soft_wrap=True
         )
     for shard in found.shards:
         _print_unclean(console, shard)
