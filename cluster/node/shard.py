@@ -431,8 +431,9 @@ class Shard:
 
     def _say(self, node: str, frame: Frame) -> None:
         """Send a frame, unless a `Beat` is enough in its place."""
-        is_repeated = self._said.is_repeated(node, frame, now_s()) and self._is_beating
-        if not (is_repeated and self._around.beat(node, self.number, frame.generation)):
+        if not (is_repeated := self._said.is_repeated(node, frame, now := now_s())):
+            self._said.note(node, frame, now)
+        if not (is_repeated and self._is_beating and self._around.beat(node, self.number, frame.generation)):
             self._around.send(node, encoded(frame, self.number))
 
     def _lead(self, name: str, log: ReplicatedLog, generation: int) -> None:

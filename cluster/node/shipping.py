@@ -69,14 +69,16 @@ class Said:
         self._said = {key: said for key, said in self._said.items() if key[0] != node}
 
     def is_repeated(self, node: str, frame: Frame, now_s: float) -> bool:
-        """Return whether a frame only repeats what was said to a node lately. Otherwise it is noted as said now."""
+        """Return whether a frame only repeats what was said to a node lately."""
         if not isinstance(frame, Held | Committed):
             return False
         said, at_s = self._said.get((node, frame.log), (None, now_s))
-        if said == frame and now_s < at_s + _SAY_S:
-            return True
-        self._said[node, frame.log] = frame, now_s
-        return False
+        return said == frame and now_s < at_s + _SAY_S
+
+    def note(self, node: str, frame: Frame, now_s: float) -> None:
+        """Note that a frame is said to a node now."""
+        if isinstance(frame, Held | Committed):
+            self._said[node, frame.log] = frame, now_s
 
 
 @dataclass(slots=True)

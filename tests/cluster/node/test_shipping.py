@@ -10,8 +10,8 @@ from timestone.errors import CorruptRecord
 from timestone.replication.replicated_log import ReplicatedLog
 from timestone.writing.write_batch import WriteBatch
 from timestone_cluster.actions import Ship
-from timestone_cluster.frames import Records
-from timestone_cluster.node.shipping import Shared, Shipping
+from timestone_cluster.frames import Held, Records
+from timestone_cluster.node.shipping import Said, Shared, Shipping
 from timestone_cluster.node.wire import decoded
 from timestone_cluster.replica_log import ReplicaLog
 
@@ -92,3 +92,16 @@ def test_link_ends_when_the_records_were_deleted(tmp_path: Path, monkeypatch: py
         with pytest.raises(ConnectionError, match="begins at 3"):
             asyncio.run(shipped.shipping.next())
         assert not shipped.damaged
+
+
+def test_frame_is_repeated_only_after_it_was_noted_and_for_a_while() -> None:
+    said, frame = Said(), Held(1, "telemetry-0", 4)
+    assert not said.is_repeated("a", frame, 0.0)
+    assert not said.is_repeated("a", frame, 0.0), "a question has changed the answer"
+    said.note("a", frame, 0.0)
+    assert said.is_repeated("a", frame, 1.9)
+    assert not said.is_repeated("a", frame, 2.0)
+    assert not said.is_repeated("b", frame, 1.0)
+    assert not said.is_repeated("a", Held(1, "telemetry-0", 5), 1.0)
+    said.forget("a")
+    assert not said.is_repeated("a", frame, 1.0)
