@@ -302,16 +302,16 @@ class LogView(ReadableLog):
                     raise
                 raise UnknownLog(self.folder.name, self._store.folders()) from None
 
-    def _refresh_locked(self, row: CatalogRow | None = None, *, settled: int | None = None) -> int:
-        """row: the catalogue's row, read before this call; None to read it only if nothing was appended. settled: the
-        committed offset that this call may show; None to find it out first, if it has risen."""
+    def _refresh_locked(self, row: CatalogRow | None = None, *, again: bool = False) -> int:
+        """row: the catalogue's row, read before this call; None to read it only if nothing was appended. again: the
+        call before has found that the committed offset had risen; this one may show what is below it."""
         present = self._files.names(self.folder)
         self.topics.follow()
         listed, _ = listed_bases(present)
         before = self._committed
         found = self._look_around(listed, self._unchanged(present))
-        if settled is None and self._committed != before:
-            return self._refresh_locked(row, settled=self._committed)
+        if not again and self._committed != before:
+            return self._refresh_locked(row, again=True)
         deleted = self._deleted_of(listed, found)
         bases = [base for base in listed if base > deleted and (base not in found or found[base] is not None)]
         seen = {base: segment for base in bases if (segment := found.get(base)) is not None}

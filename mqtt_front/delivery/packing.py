@@ -46,15 +46,14 @@ def pack(
     """Encode the records of `batch`, and advance the window of the feed and the packet ids of the session.
 
     The caller has limited the batch to the room in the window. shared: the last one that several feeds may read."""
-    key = None if shared is None or shared.batch is not batch else _shared_key(feed, shared, target)
-    if shared is None or key is None:
+    key, known = None, dict[Any, Packed]()
+    if shared is not None and shared.batch is batch:
+        key, known = _shared_key(feed, shared, target), shared.packets
+    packed = known.get(key)
+    if packed is None:
         packed = _pack_own(feed, batch, target, time)
-    elif (known := shared.packets.get(key)) is not None:
-        packed = known
-    else:
-        packed = _pack_own(feed, batch, target, time)
-        if batch.plain and packed.delivered_count == len(batch) and not packed.oversize_count:
-            shared.packets[key] = packed
+        if key and batch.plain and packed.delivered_count == len(batch) and not packed.oversize_count:
+            known[key] = packed
     feed.window.seen = max(feed.window.seen, batch.next_offset)
     return packed
 
@@ -63,12 +62,11 @@ def _shared_key(feed: Feed, shared: SharedBatch, target: Target) -> tuple[Any, .
     """Return what decides on the packets of a batch, if they are the same for all feeds with such a key: of plain
     records at QoS 0, of a few topics, without aliases."""
     if (
-        not shared.is_shared
+        not 0 < len(shared.topic_ids) <= _FEW_TOPICS
         or target.aliases is not None
         or feed.gap is not None
         or feed.replaying
         or (feed.tells_place and target.level == MQTT_5)
-        or len(shared.topic_ids) > _FEW_TOPICS
     ):
         return None
     first = int(shared.batch.offsets[0])

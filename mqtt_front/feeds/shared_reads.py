@@ -1,6 +1,7 @@
 """Batches that feeds with the same filters read one after another: each is read once, and packets that are the same for
 all of them are encoded once."""
 
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -28,24 +29,14 @@ class Cursor(Protocol):
     def close(self) -> None: ...
 
 
+@dataclass(slots=True, eq=False)
 class SharedBatch:
     """A batch, and its packets by what decides on them (`delivery.packing`)."""
 
-    __slots__ = ("_topic_ids", "batch", "is_shared", "packets")
-
-    def __init__(self, batch: Batch) -> None:
-        self.batch = batch
-        self.is_shared = False
-        """Whether a second feed has read it. For one alone it is not worth to look at the topics."""
-        self.packets: dict[Any, Any] = {}
-        self._topic_ids: list[int] | None = None
-
-    @property
-    def topic_ids(self) -> list[int]:
-        """Return the topics of the records, each once."""
-        if self._topic_ids is None:
-            self._topic_ids = np.unique(self.batch.topic_ids).tolist()
-        return self._topic_ids
+    batch: Batch
+    topic_ids: list[int] = field(default_factory=list)
+    """Topics of the records, each once; looked up when a second feed reads the batch."""
+    packets: dict[Any, Any] = field(default_factory=dict)
 
 
 class SharedReads:
@@ -74,6 +65,7 @@ class SharedReads:
             self.last = self._batches[key] = SharedBatch(batch)
         else:
             log.check_open()
-            self.last.is_shared = True
+            if not self.last.topic_ids:
+                self.last.topic_ids = np.unique(self.last.batch.topic_ids).tolist()
             cursor.offset = self.last.batch.next_offset
         return self.last.batch

@@ -54,7 +54,7 @@ class PreparedLog(prepared.PreparedLog):
 
     def write_prepared(self, write_batch: Columns) -> Any:
         """Write a batch and return its run, if that takes two writes to prepared files and nothing else. Return None
-        if nothing happened: there is no segment with a record, it is full or old, or its files are not prepared. The
+        if nothing happened: the segment has no record yet, is full or old, or its files are not prepared. The
         result of `_half_written` after an error."""
         writer = self._writer
         if writer is None or not writer.count:
