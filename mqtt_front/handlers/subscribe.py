@@ -34,6 +34,8 @@ def _behind_publishes(broker: Server, link: ClientProtocol, then: Callable[[], N
     and a subscription covers what follows it."""
     if link.submitted_bytes:
         broker.ingest.flush()
+    if link.closing:
+        return  # one of them was refused
     if not link.submitted_bytes and not _lags(broker):
         then()
         return

@@ -77,8 +77,10 @@ class WebSocketAdapter(StreamAdapter):
             if not self._ended:
                 assert isinstance(event, Frame)
                 self._take(event)
+        if self.is_closing():
+            return
         self._flush()
-        if self._protocol.close_expected() and not self._ended:
+        if self._protocol.close_expected():
             fault = self._protocol.parser_exc
             self._finish(None if fault is None else f"it breaks the WebSocket protocol: {fault}")
 
@@ -171,8 +173,10 @@ class WebSocketAdapter(StreamAdapter):
             self._flush()
 
     def _say_goodbye(self) -> None:
-        if self._open and self._protocol.state is State.OPEN:
-            self._protocol.send_close(CloseCode.NORMAL_CLOSURE)
+        if self._open:
+            # A client that has closed its side in the same bytes has its answer ready.
+            if self._protocol.state is State.OPEN:
+                self._protocol.send_close(CloseCode.NORMAL_CLOSURE)
             self._flush()
 
     def _flush(self) -> None:

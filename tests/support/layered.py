@@ -19,6 +19,7 @@ class FakeTransport:
         return taken
 
     def write(self, data: bytes) -> None:
+        assert self.ended in ("", "aborted"), "written after the end"
         self.written += data
 
     def write_eof(self) -> None:

@@ -224,6 +224,17 @@ def test_subscription_excludes_earlier_publishes_of_the_same_packet_burst(
         assert received == [b"after"]
 
 
+def test_subscribe_is_dropped_when_a_publish_of_its_burst_ends_the_connection(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with mqtt_server(tmp_path, topic_levels=2) as server, RawClient(server.address, 4) as client:
+        client.connect("both")
+        client.send(Publish("a/b/c", b"", 1, packet_id=1), packets.Subscribe(2, (Request("own"),)))
+        client.expect_closed()
+    assert "TOPIC_NAME_INVALID" in caplog.text
+    assert "Traceback" not in caplog.text
+
+
 def calls_counted(server: MqttServer, work: Callable[[], object]) -> int:
     """Calls of functions, compiled ones too, in the thread of the event loop."""
     count = 0

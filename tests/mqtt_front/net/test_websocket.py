@@ -163,6 +163,20 @@ def test_bytes_after_our_close_frame_are_passed_up_for_discarding() -> None:
     assert client.transport.ended == "half-closed"
 
 
+@pytest.mark.parametrize("end", ["close", "write_eof"])
+def test_close_frame_is_answered_when_the_packet_before_it_ends_the_connection(
+    monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    """Clients send DISCONNECT and their close frame in one go."""
+    client = Client().shake_hands()
+    monkeypatch.setattr(client.link, "receive", lambda data: getattr(client.layer, end)())
+    client.protocol.send_binary(b"disconnect")
+    client.protocol.send_close(1000)
+    client.exchange()
+    assert client.protocol.close_rcvd is not None and client.protocol.close_rcvd.code == 1000
+    assert client.link.told == []
+
+
 def response(client: Client, request: bytes) -> bytes:
     feed(client.layer, request, client.piece_bytes)
     return client.transport.take()
