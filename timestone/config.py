@@ -131,10 +131,6 @@ class LogConfig(Declared):
         256 * MIB, "maximum size of the names of a log's topics together; they are kept in memory", low=0
     )
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "compression", Compression(self.compression))
-        Declared.__post_init__(self)
-
     @property
     def roll_age_ms(self) -> int:
         """Return the effective age at which a segment is sealed: with a retention shorter than `segment_age_ms`,
@@ -191,9 +187,6 @@ class StoreConfig(Declared):
     log: LogConfig = field(default_factory=LogConfig, metadata={"help": "settings of logs that are created"})
 
     def __post_init__(self) -> None:
-        # Strings are accepted for enumerations: `open("data", ack="written")`.
-        object.__setattr__(self, "ack", Ack(self.ack))
-        object.__setattr__(self, "recovery", Recovery(self.recovery))
         if not isinstance(self.log, LogConfig):
             raise TypeError(f"invalid log: expected a LogConfig, got {self.log!r}")
         Declared.__post_init__(self)

@@ -8,6 +8,7 @@ import math
 import re
 from dataclasses import field, fields
 from datetime import timedelta
+from enum import StrEnum
 from typing import Any
 
 COUNTED_MOST = 2**63 - 1
@@ -112,9 +113,9 @@ def _whole(text: str, value: float, number: str, factor: float) -> int:
     return int(value)
 
 
-def _converted(name: str, value: str | timedelta) -> int:
+def _converted(name: str, kind: type[int] | type[StrEnum], value: Any) -> int | str:
     try:
-        return amount(name, value)
+        return amount(name, value) if kind is int else kind(value)
     except (TypeError, ValueError) as error:
         raise type(error)(f"invalid {name}: {error}") from None
 
@@ -125,15 +126,15 @@ class Declared:
     __slots__ = ()
 
     def __post_init__(self) -> None:
-        """Convert times and sizes with a unit. Raises TypeError for a value of the wrong kind, ValueError for one out
-        of its range."""
+        """Convert times and sizes with a unit, and words of an enumeration. Raises TypeError for a value of the wrong
+        kind, ValueError for one out of its range."""
         for one in fields(self):  # type: ignore[arg-type]
             value, low, high = getattr(self, one.name), one.metadata.get("low"), one.metadata.get("high")
             kind = type(one.default)
             if value in one.metadata.get("words", ()):
                 continue
-            if kind is int and isinstance(value, str | timedelta):
-                value = _converted(one.name, value)
+            if issubclass(kind, StrEnum) or (kind is int and isinstance(value, str | timedelta)):
+                value = _converted(one.name, kind, value)
                 object.__setattr__(self, one.name, value)
             if kind in _KINDS and type(value) is not kind:
                 raise TypeError(f"invalid {one.name}: expected {_KINDS[kind]}, got {value!r}")

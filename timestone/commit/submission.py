@@ -77,6 +77,8 @@ class Submission:
     def wait(self, timeout_s: float | None = None) -> range:
         """Block until the ack level is reached and return the offsets. Raises the error of the append, or
         TimeoutError."""
+        if not isinstance(timeout_s, int | float | None):
+            raise TypeError(f"invalid timeout_s: expected seconds, got {timeout_s!r:.60}")
         with self._lock:
             if not self.resolved and self._event is None:
                 self._event = SignalSafeEvent()

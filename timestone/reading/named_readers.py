@@ -169,7 +169,9 @@ class Commitments:
     ) -> None:
         """Store offsets of readers, all or none, durable when it returns. Raises OSError, TypeError for an invalid pin,
         TypeError and ValueError for invalid metadata; nothing has changed then."""
-        noted = metadata or {}
+        noted = {} if metadata is None else metadata
+        if not isinstance(noted, Mapping):
+            raise TypeError(f"invalid metadata: expected texts by ReaderId, got {metadata!r:.60}")
         if pin is not None and not isinstance(pin, Pin):
             raise TypeError(f"invalid pin: expected a timestone.Pin, got {pin!r}")
         items: dict[str, bytes | None] = {

@@ -33,6 +33,15 @@ def test_wait_raises_timeout_error_with_the_ack_level() -> None:
         submission.wait(0)
 
 
+@pytest.mark.parametrize("resolved", [False, True])
+def test_wait_refuses_a_timeout_that_is_not_a_number(resolved: bool) -> None:
+    submission = Submission(WriteBatch([b"a"]), Ack.SYNCED, None)
+    if resolved:
+        submission.resolve()
+    with pytest.raises(TypeError, match=r"^invalid timeout_s: expected seconds, got '1 s'$"):
+        submission.wait("1 s")  # type: ignore[arg-type]
+
+
 def test_submission_repr_shows_its_state() -> None:
     submission, failed = (Submission(WriteBatch([b"a", b"b"]), Ack.SYNCED, None) for _ in range(2))
     assert repr(submission) == "<Submission of 2 records at level synced: pending>"

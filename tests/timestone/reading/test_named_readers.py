@@ -109,6 +109,9 @@ def test_metadata_of_a_commit_is_read_back_until_the_next_commit(tmp_path: Path)
         for text, error in ((longest + "x", ValueError), (5, TypeError), ("\ud800", ValueError)):
             with pytest.raises(error):
                 store.commit_readers({x: 4, y: 4}, metadata={y: text})  # type: ignore[dict-item]
+        for owner in (store, view):
+            with pytest.raises(TypeError, match=r"^invalid metadata: expected texts by ReaderId, got 'all'$"):
+                owner.commit_readers({x: 4}, metadata="all")  # type: ignore[arg-type]
         assert [store.readers()[one].offset for one in (x, y)] == [2, 3]
     with filled(tmp_path / "data") as store:
         assert store.readers()[y].metadata == longest
