@@ -33,15 +33,17 @@ READER_NAME_MOST = 512
 
 _LOG_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 _FOLDER = re.compile(r"(?P<name>[A-Za-z0-9_][A-Za-z0-9._-]{0,199})-(?P<partition>0|[1-9][0-9]{0,8})")
-_BASE = re.compile(r"[0-9]{20}")
-_SEGMENT = re.compile(r"(?P<base>[0-9]{20})(\.(?P<generation>[1-9][0-9]{0,8}))?\.segment")
-_PAIR = re.compile(r"(?P<base>[0-9]{20})(\.index|(\.[1-9][0-9]{0,8})?\.segment)")
-_REWRITTEN = re.compile(r"[0-9]{20}\.[1-9][0-9]{0,8}\.segment(\..+)?")
-_MISSING = re.compile(r"(?P<first>[0-9]{20})-(?P<end>[0-9]{20})\.missing")
+# Below 9 * 10^18: the end of such a segment and the ceiling above it fit into 63 bits. No log gets there.
+_OFFSET = "0[0-8][0-9]{18}"
+_BASE = re.compile(_OFFSET)
+_SEGMENT = re.compile(rf"(?P<base>{_OFFSET})(\.(?P<generation>[1-9][0-9]{{0,8}}))?\.segment")
+_PAIR = re.compile(rf"(?P<base>{_OFFSET})(\.index|(\.[1-9][0-9]{{0,8}})?\.segment)")
+_REWRITTEN = re.compile(rf"{_OFFSET}\.[1-9][0-9]{{0,8}}\.segment(\..+)?")
+_MISSING = re.compile(rf"(?P<first>{_OFFSET})-(?P<end>{_OFFSET})\.missing")
 _DICTIONARY = re.compile(r"(?P<number>[1-9][0-9]{0,8})\.dictionary")
 _DELETED_LOG = re.compile(rf"{_FOLDER.pattern}\.deleted(\.[1-9][0-9]*)?")
 _ASIDE = re.compile(
-    r"(?P<base>[0-9]{20})(\.[1-9][0-9]{0,8})?(?P<suffix>\.index|\.segment)(\.lost(\.[0-9]+)?|\.tmp)"
+    rf"(?P<base>{_OFFSET})(\.[1-9][0-9]{{0,8}})?(?P<suffix>\.index|\.segment)(\.lost(\.[0-9]+)?|\.tmp)"
 )
 
 
