@@ -218,11 +218,11 @@ class Incoming(asyncio.BufferedProtocol):
         self,
         made: Callable[["Incoming"], None],
         received: Callable[["Incoming", int, Message], None],
-        ended: Callable[["Incoming", UndecodableFrame | None], None],
+        ended: Callable[["Incoming", str], None],
         most_bytes: int,
     ) -> None:
-        """made, received, ended: called with this connection; received with shard and message, ended with what ended
-        it, too. most_bytes: of the first message."""
+        """made, received, ended: called with this connection; received with shard and message, ended with the error
+        that ended it, or with an empty text. most_bytes: of the first message."""
         self._made, self._received, self._ended = made, received, ended
         self.most_bytes = most_bytes
         self.node = ""
@@ -232,7 +232,8 @@ class Incoming(asyncio.BufferedProtocol):
         """Where the bytes in the buffer are that belong to no message yet."""
         self._large: memoryview | None = None
         self._filled = 0
-        self._error: UndecodableFrame | None = None
+        self._error = ""
+        """A text: the traceback of an exception refers to this connection, and would keep its buffer after the end."""
         self._is_taken = False
 
     @property
@@ -262,7 +263,7 @@ class Incoming(asyncio.BufferedProtocol):
                 self._received(self, *decoded(whole))
             self._split()
         except UndecodableFrame as error:
-            self._error = error
+            self._error = str(error)
             self._transport.abort()
 
     def _split(self) -> None:
@@ -370,9 +371,9 @@ class Listener:
         else:
             self._greeted(connection, message)
 
-    def _ended(self, connection: Incoming, error: UndecodableFrame | None) -> None:
+    def _ended(self, connection: Incoming, error: str) -> None:
         self._forget(connection)
-        if error is not None:
+        if error:
             _closed(connection.transport, error)
         node = node_of(connection.node)
         if self._nodes.get(node) is connection:
@@ -407,7 +408,7 @@ class Listener:
             while not is_taken:
                 is_taken = self._asked(writer, *await read_message(reader))
         except UndecodableFrame as error:
-            _closed(writer.transport, error)
+            _closed(writer.transport, str(error))
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
             pass
         finally:
@@ -416,5 +417,5 @@ class Listener:
                 writer.transport.abort()
 
 
-def _closed(transport: asyncio.BaseTransport, error: UndecodableFrame) -> None:
+def _closed(transport: asyncio.BaseTransport, error: str) -> None:
     _LOGGER.warning("%s: connection closed: %s", transport.get_extra_info("peername"), error)

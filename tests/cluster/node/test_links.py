@@ -1,9 +1,11 @@
 """What links send, and a listener takes from a connection."""
 
 import asyncio
+import gc
 import logging
 import random
 import socket
+import weakref
 from collections.abc import Callable, Sequence
 from typing import cast
 
@@ -11,11 +13,10 @@ import pytest
 import uvloop
 
 from tests.cluster.etcd_server import eventually
-from timestone_cluster.errors import UndecodableFrame
 from timestone_cluster.frames import Held, Records
 from timestone_cluster.node import links
 from timestone_cluster.node.links import Incoming, Link, Listener
-from timestone_cluster.node.wire import MESSAGE_BYTES, Append, Hello, Message, StoredData, encoded
+from timestone_cluster.node.wire import _HEAD, MESSAGE_BYTES, Append, Hello, Message, StoredData, encoded
 
 HELD = Held(1, "telemetry-0", 5)
 
@@ -241,7 +242,7 @@ class Received:
 
     def __init__(self, most_bytes: int = MESSAGE_BYTES) -> None:
         self.messages: list[tuple[int, Message]] = []
-        self.errors: list[UndecodableFrame | None] = []
+        self.errors: list[str] = []
         self.transport = Transport()
         self.connection = Incoming(
             lambda connection: None,
@@ -286,7 +287,28 @@ def test_connection_ends_when_a_message_is_larger_than_it_may_be() -> None:
     assert received.transport.is_ended
     received.connection.connection_lost(None)
     assert received.messages == [(0, held)]
-    assert "expected up to 100 bytes" in str(received.errors[0])
+    assert "expected up to 100 bytes" in received.errors[0]
+
+
+def test_connection_is_freed_without_the_collector_when_a_message_is_invalid() -> None:
+    """Each has a buffer of 256 KiB, and the collector of a node runs seldom."""
+    errors: list[str] = []
+    gc.disable()
+    try:
+        connection = Incoming(
+            lambda _: None, lambda *_: None, lambda _, error: errors.append(error), MESSAGE_BYTES
+        )
+        connection.connection_made(cast(asyncio.Transport, Transport()))
+        message = _HEAD.pack(_HEAD.size - 4 + 1, 0, 0, 1) + b"x"  # its head is no array
+        connection.get_buffer(-1)[: len(message)] = message
+        connection.buffer_updated(len(message))
+        connection.connection_lost(None)
+        kept = weakref.ref(connection)
+        del connection
+        assert kept() is None
+    finally:
+        gc.enable()
+    assert errors[0].startswith("invalid message of kind Hello")
 
 
 def test_reader_and_writer_have_what_came_behind_the_message_that_asked_for_them() -> None:
