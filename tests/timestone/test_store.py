@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -202,6 +203,17 @@ def test_foreign_files_are_left_alone_and_reported(root: Path) -> None:
             assert path.name in str(recovered)
     assert payloads(root) == [b"x"]
     assert all(path.read_bytes() == b"mine" for path in strangers)
+
+
+@pytest.mark.parametrize("owned", [False, True], ids=["view", "owner"])
+def test_topic_dictionary_of_another_log_costs_the_topics_and_no_record(root: Path, owned: bool) -> None:
+    with timestone.open(root, config=settings()) as store:
+        for name in ("a", "b"):
+            store.log(name).append_many([b"x", b"y"], topic=f"topic/{name}")
+    shutil.copy(root / "b-0" / "topics", root / "a-0" / "topics")
+    with timestone.open(root, config=settings()) if owned else timestone.view(root) as reading:
+        found = [(record.payload, record.topic) for record in reading.log("a").reader()]
+    assert found == [(b"x", None), (b"y", None)]
 
 
 def test_directory_is_refused_when_it_is_not_a_store_and_none_may_be_created(root: Path) -> None:

@@ -76,8 +76,8 @@ class TopicDictionary(loops.AssignedTopics):
         """Read the whole file.
 
         limit, limit_bytes: maximum number of names and of their bytes that `add` accepts; a file with more is read
-        all the same. known: identity of the log by its other files, for a damaged header page. Raises OSError,
-        CorruptLog, UnsupportedFormat."""
+        all the same. known: identity of the log by its other files, for a damaged header page or that of another log.
+        Raises OSError, CorruptLog, UnsupportedFormat."""
         self.damaged_header = False
         self.path = path
         self.torn_bytes = 0
@@ -290,12 +290,17 @@ class TopicDictionary(loops.AssignedTopics):
 
     def _read_identity(self, known: LogIdentity | None) -> LogIdentity:
         try:
-            return LogIdentity.decode(self._files.pread(self._open_fd(), HEADER_BYTES, 0), self.path)
+            found = LogIdentity.decode(self._files.pread(self._open_fd(), HEADER_BYTES, 0), self.path)
         except CorruptLog:
             if known is None:
                 raise
-            self.damaged_header = True
-            return known
+        else:
+            # The file of a log with another name and id does not make the segments those of another log.
+            place = (found.name, found.partition)
+            if known is None or found.log_id == known.log_id or place == (known.name, known.partition):
+                return found
+        self.damaged_header = True
+        return known
 
     def follow(self) -> None:
         """Continue with the file that replaced this one, if any: recovery copies it after a failed flush. If the

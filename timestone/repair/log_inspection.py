@@ -122,7 +122,7 @@ class LogInspection:
             if known is None:
                 raise
             return known.log_id, None, "the topic dictionary is missing"
-        damaged = "the header page of the topic dictionary does not match its checksum"
+        damaged = "the header page of the topic dictionary is damaged, or that of another log"
         return topics.identity.log_id, topics, damaged if topics.damaged_header else ""
 
     def _names_lost(self, topics: TopicDictionary | None, used_count: int) -> int:

@@ -4,6 +4,7 @@ import enum
 import struct
 import tempfile
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -264,6 +265,24 @@ def test_header_with_any_flipped_bit_is_rewritten_from_the_indexes(path: Path) -
         assert topics.names() == ["a", "b"]
         topics.close()
         assert path.read_bytes() == raw
+
+
+@pytest.mark.parametrize(
+    ("found", "is_foreign"),
+    [
+        (replace(IDENTITY, log_id=5), False),  # an earlier log of this name: the owner decides by the id
+        (replace(IDENTITY, name="other"), False),  # a folder that was renamed
+        (replace(IDENTITY, log_id=5, name="other"), True),
+        (replace(IDENTITY, log_id=5, partition=4), True),
+    ],
+)
+def test_header_of_a_log_with_another_name_and_id_is_not_believed(
+    tmp_path: Path, found: LogIdentity, is_foreign: bool
+) -> None:
+    create_topics_file(Files(), tmp_path / "topics", found)
+    topics = TopicDictionary(Files(), tmp_path / "topics", known=IDENTITY)
+    topics.close()
+    assert (topics.identity, topics.damaged_header) == ((IDENTITY, True) if is_foreign else (found, False))
 
 
 def test_newer_version_raises_unsupported_format_even_when_the_log_is_known(path: Path) -> None:
