@@ -41,6 +41,9 @@ class Code(enum.Enum):
     UNAUTHENTICATED = 16
 
 
+_TEXT_MOST = 800
+
+
 class CallRefused(Exception):
     """Reason to end a call with a status. The text goes to the client and never holds a secret."""
 
@@ -80,6 +83,12 @@ _CODES: tuple[tuple[type[Exception], Code], ...] = (
     (TypeError, Code.INVALID_ARGUMENT),
     (OverflowError, Code.INVALID_ARGUMENT),
 )
+
+
+def status_text(error: CallRefused) -> str:
+    """Return the text as gRPC can send it. A lone surrogate, as JSON may have in a name, would leave the call without
+    an end; a text that fills the 8 KiB of metadata, which are percent-encoded, would not arrive."""
+    return str(error)[:_TEXT_MOST].encode(errors="backslashreplace").decode()
 
 
 def refusal(error: Exception, log: str | None = None) -> CallRefused | None:

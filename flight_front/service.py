@@ -22,7 +22,7 @@ import pyarrow.flight as fl
 
 from flight_front.actions import ACTIONS, FRONT, WAITING_ACTIONS, Target, run_action
 from flight_front.calls import Call, Calls
-from flight_front.errors import CallRefused, ClientGone, Code, InvalidRequest, refusal
+from flight_front.errors import CallRefused, ClientGone, Code, InvalidRequest, refusal, status_text
 from flight_front.exchange import Exchange
 from flight_front.following import Follower
 from flight_front.gateway.batch_memory import BatchMemory
@@ -137,7 +137,7 @@ class FlightService:
                 if ended is None:
                     self._log.exception("internal error in %s", name)
                     ended = CallRefused(Code.INTERNAL, "internal error; the log of the server has it")
-                code, text = ended.code.name, str(ended)
+                code, text = ended.code.name, status_text(ended)
                 del (
                     ended
                 )  # it may be the error, whose traceback has this frame and with it the client's batch

@@ -111,6 +111,16 @@ def test_error_of_a_read_names_log_and_offset(
         assert sum(server.calls.counts.failed.values()) == 1
 
 
+@pytest.mark.parametrize("name", ["\ud800", "x" * 30_000, "€" * 10_000], ids=["surrogate", "long", "euro"])
+def test_refusal_of_any_name_reaches_the_client(tmp_path: Path, name: str) -> None:
+    """With the first, the client got no answer; with the others, an error of its own gRPC."""
+    with flight_server(tmp_path) as server, server.connect() as client:
+        with pytest.raises(pa.ArrowInvalid, match="with message: log"):
+            client.do_get(ticket(log=name), options()).read_all()
+        with pytest.raises(pa.ArrowInvalid, match="with message: log"):
+            client.get_flight_info(command(log=name), options())
+
+
 def test_followed_records_arrive_once_and_in_order(tmp_path: Path) -> None:
     with flight_server(tmp_path) as server, server.connect() as client:
         put(client, PATH, batch([b"0"]))
