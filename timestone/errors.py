@@ -134,7 +134,7 @@ class StorageFull(TimestoneError):
 
     def __init__(self, path: Path, free_bytes: int, limit_bytes: int) -> None:
         super().__init__(
-            f"{path}: {free_bytes} bytes free, appends need at least {limit_bytes} (min_free_bytes)"
+            f"{path}: {free_bytes} bytes free, of which an append has to leave {limit_bytes} (min_free_bytes)"
         )
         self.path = path
         self.free_bytes = free_bytes

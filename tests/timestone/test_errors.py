@@ -39,7 +39,7 @@ MESSAGES = {
     "locked": (StoreLocked(PATH, 4711, "host-7"), [str(PATH), "4711", "host-7"]),
     "locked by an unknown process": (StoreLocked(PATH, None, None), [str(PATH), "another process"]),
     "no store": (NotAStore(PATH, "it does not exist"), [str(PATH), "it does not exist"]),
-    "full": (StorageFull(PATH, 10, 20), [str(PATH), "10 bytes", "20"]),
+    "full": (StorageFull(PATH, 10, 20), [str(PATH), "10 bytes free", "has to leave 20"]),
     "failed": (
         LogFailed(PATH, OSError(5, "Input/output error"), range(3, 9)),
         [str(PATH), "3 to 8", "Input/output"],
