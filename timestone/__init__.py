@@ -37,6 +37,7 @@ from timestone.errors import (
     UnknownLog,
     UnsupportedFormat,
 )
+from timestone.errors import not_pickled as _not_pickled
 from timestone.format.damage_report import Damage
 from timestone.kernel.entries import NO_TOPIC
 from timestone.log import Log
@@ -101,3 +102,5 @@ __all__ = [
     "open",
     "view",
 ]
+
+_not_pickled(Store, StoreView, Log, LogView, Reader, Batch, Submission)

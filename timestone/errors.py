@@ -1,8 +1,9 @@
 """Errors of the engine: one tree, with a new leaf only where a caller would decide differently. Messages contain the
 numbers and the file. OSError of the kernel passes through reads unchanged."""
 
+import copyreg
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 
 class TimestoneError(Exception):
@@ -12,6 +13,18 @@ class TimestoneError(Exception):
         # By default an exception is unpickled by calling it with its message, but most of these take other
         # arguments: one that failed to unpickle would break the process pool that received it.
         return _rebuilt, (type(self), self.args, self.__dict__)
+
+
+def not_pickled(*kinds: type) -> None:
+    """Have pickling and copying raise a TypeError for classes whose objects belong to one process."""
+
+    def refuse(value: object) -> NoReturn:
+        raise TypeError(
+            f"cannot pickle a {type(value).__name__}: send records, or open a timestone.view there"
+        )
+
+    for kind in kinds:
+        copyreg.pickle(kind, refuse)
 
 
 class InvalidName(TimestoneError, ValueError):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import timestone
 from timestone import errors
 from timestone.errors import (
     CorruptLog,
@@ -103,3 +104,19 @@ def test_newer_format_is_not_an_error_that_handlers_of_corruption_catch() -> Non
 def test_message_of_an_unknown_log_is_not_quoted_like_a_key() -> None:
     """KeyError shows the repr of its argument; a person should see a sentence."""
     assert str(UnknownLog("a")).startswith("no log named")
+
+
+def test_what_belongs_to_a_process_is_not_pickled(quick_directory: Path) -> None:
+    """The error was one of Cython, about a method."""
+    with timestone.open(quick_directory / "data", min_free_bytes=0) as store:
+        log = store.log("a")
+        submission = log.submit(timestone.WriteBatch([b"x"]), ack="written")
+        submission.wait()
+        with timestone.view(quick_directory / "data") as view:
+            for one in (store, log, log.reader(), log.read(0), submission, view, view.log("a")):
+                message = (
+                    f"^cannot pickle a {type(one).__name__}: send records, or open a timestone.view there$"
+                )
+                with pytest.raises(TypeError, match=message):
+                    ForkingPickler.dumps(one)
+            assert ForkingPickler.loads(ForkingPickler.dumps(log.record(0))).payload == b"x"
