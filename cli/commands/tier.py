@@ -12,7 +12,6 @@ import click
 from timestone.errors import NotAStore
 from timestone.view import StoreView, view_store
 from timestone_tiering.buckets.bucket import Bucket
-from timestone_tiering.buckets.bucket_url import is_url
 from timestone_tiering.errors import NoHistory
 from timestone_tiering.objects.history import log_histories
 from timestone_tiering.operations.claim import claim_prefix
@@ -26,7 +25,7 @@ from timestone_tiering.operations.verification import LogVerification, verify_lo
 from ..errors import EXIT_SYSTEM, UsageError
 from ..group import Group
 from ..input.bucket_options import bucket_at, bucket_options
-from ..input.parameters import DIRECTORY, duration_ms
+from ..input.parameters import DIRECTORY, STORE_OR_BUCKET, duration_ms
 from ..output.json_object import print_json
 from ..output.progress import ProgressLine
 from ..output.text import print_text
@@ -125,15 +124,17 @@ def command() -> None:
 
 
 @command.command(epilog=_STATUS)
-@click.argument("where", metavar="URL|DIR", help="The bucket, or the store whose buckets are meant.")
+@click.argument(
+    "where", metavar="URL|DIR", type=STORE_OR_BUCKET, help="The bucket, or the store whose buckets are meant."
+)
 @_json
 @bucket_options
-def status(where: str, as_json: bool, endpoint: str | None, region: str | None) -> None:
+def status(where: Path | str, as_json: bool, endpoint: str | None, region: str | None) -> None:
     """Show what a bucket has of each log, and who uploads."""
     with _usage_errors():
         found = _statuses(where, endpoint, region)
     if as_json:
-        print_json({"path": where, "buckets": [one.to_json() for one in found]})
+        print_json({"path": str(where), "buckets": [one.to_json() for one in found]})
         return
     for number, one in enumerate(found):
         if number:
@@ -141,17 +142,17 @@ def status(where: str, as_json: bool, endpoint: str | None, region: str | None) 
         print_status(one)
 
 
-def _statuses(where: str, endpoint: str | None, region: str | None) -> list[BucketStatus]:
+def _statuses(where: Path | str, endpoint: str | None, region: str | None) -> list[BucketStatus]:
     with _buckets(where, endpoint, region) as (store, buckets):
         return [bucket_status(bucket, store) for bucket in buckets]
 
 
 @contextmanager
 def _buckets(
-    where: str, endpoint: str | None, region: str | None
+    where: Path | str, endpoint: str | None, region: str | None
 ) -> Iterator[tuple[StoreView | None, list[Bucket]]]:
     """Yield the bucket of a URL; or a view of a store, and the buckets that it has uploaded to."""
-    if is_url(where):
+    if isinstance(where, str):
         yield None, [bucket_at(where, endpoint, region)]
         return
     with closing(view_store(where)) as store:
@@ -240,13 +241,15 @@ def collect(
 
 
 @command.command(epilog=_FORGET)
-@click.argument("where", metavar="URL|DIR", help="The bucket, or the store whose bucket is meant.")
+@click.argument(
+    "where", metavar="URL|DIR", type=STORE_OR_BUCKET, help="The bucket, or the store whose bucket is meant."
+)
 @click.argument("log", metavar="LOG", help="Name or id of the log.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be forgotten.")
 @_json
 @bucket_options
 def forget(
-    where: str, log: str, dry_run: bool, as_json: bool, endpoint: str | None, region: str | None
+    where: Path | str, log: str, dry_run: bool, as_json: bool, endpoint: str | None, region: str | None
 ) -> None:
     """Give up the history of a deleted log."""
     with _usage_errors(), _buckets(where, endpoint, region) as (store, buckets):

@@ -141,6 +141,8 @@ def test_what_is_wrong_is_one_line_and_an_exit_code(url: str, tmp_path: Path) ->
     for words, code, text in (
         (["status", nothing], 64, "no log found there"),
         (["status", "nowhere"], 64, "nowhere is not a Timestone store"),
+        (["status", ""], 64, "expected a path, got an empty text"),
+        (["forget", "", "x"], 64, "expected a path, got an empty text"),
         (["status", "empty"], 64, "has not uploaded to a bucket"),
         (["status", "ftp://x/y"], 64, "invalid URL 'ftp://x/y'"),
         (["verify", nothing], 64, "no log found there"),
