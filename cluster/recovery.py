@@ -36,9 +36,9 @@ from timestone_cluster.etcd.keys import (
 )
 from timestone_cluster.etcd.registry import below, cluster_of
 from timestone_cluster.node.held_shards import IDENTITY_NAME, identity
-from timestone_cluster.node.wire import Describe, Described, Hello, LogState, encoded, read_message
 from timestone_cluster.operations import log_to_delete
 from timestone_cluster.shard_record import MOST_GENERATION, ShardRecord, Unclean, member_of, node_of
+from timestone_cluster.transport.wire import Describe, Described, Hello, LogState, encoded, read_message
 from timestone_tiering.buckets.bucket import Bucket
 from timestone_tiering.errors import ObjectMissing
 from timestone_tiering.objects.history import LogHistory, log_histories

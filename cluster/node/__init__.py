@@ -1,2 +1,2 @@
 """A node: runs the protocol against a store, etcd and other nodes. Read `node` first; `shard` does what one replica
-asks for, `links` are the connections, `wire` their bytes, `client` appends from outside."""
+asks for, `client` appends from outside."""

@@ -18,9 +18,9 @@ from timestone_cluster.errors import (
 from timestone_cluster.etcd.client import Coordinator
 from timestone_cluster.etcd.keys import ClusterKeys, NodeValue
 from timestone_cluster.etcd.registry import below, cluster_of
-from timestone_cluster.node.links import give_up_early
-from timestone_cluster.node.wire import Append, Appended, Hello, encoded, read_message
 from timestone_cluster.shard_record import ShardRecord, node_of
+from timestone_cluster.transport.links import give_up_early
+from timestone_cluster.transport.wire import Append, Appended, Hello, encoded, read_message
 
 _DIAL_S = 2.0
 _PAUSE_S = 0.1

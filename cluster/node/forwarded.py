@@ -21,7 +21,7 @@ from timestone.replication.replicated_log import ReplicatedLog
 from timestone.writing.write_batch import Numbers, WriteBatch
 from timestone_cluster.leader import Leader
 from timestone_cluster.node.shard import Shard
-from timestone_cluster.node.wire import Forward, Forwarded, ForwardOpen, ForwardOpened, Letter, encoded
+from timestone_cluster.transport.wire import Forward, Forwarded, ForwardOpen, ForwardOpened, Letter, encoded
 
 _FULL = (QueueFull, StorageFull, TopicLimit)
 

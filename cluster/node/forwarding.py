@@ -25,9 +25,9 @@ from timestone.reading.wakeups import Woken
 from timestone.record import FLAG_QOS_MASK, FLAG_QOS_SHIFT
 from timestone.writing.write_batch import Numbers, WriteBatch
 from timestone_cluster.errors import UndecodableFrame
-from timestone_cluster.node.links import give_up_early
 from timestone_cluster.node.relay import Place
-from timestone_cluster.node.wire import (
+from timestone_cluster.transport.links import give_up_early
+from timestone_cluster.transport.wire import (
     Forward,
     Forwarded,
     ForwardOpen,

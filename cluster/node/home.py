@@ -18,7 +18,7 @@ from timestone_cluster.node.forwarding import Stream
 from timestone_cluster.node.relay import Place
 from timestone_cluster.node.shard import Shard
 from timestone_cluster.node.shipping import now_s
-from timestone_cluster.node.wire import Hello
+from timestone_cluster.transport.wire import Hello
 
 _LOGGER = logging.getLogger("timestone.cluster")
 _LEAVE_S = 3.0

@@ -38,13 +38,13 @@ from timestone_cluster.leader import Leader
 from timestone_cluster.node.front_host import FrontHost
 from timestone_cluster.node.held_shards import HeldShards, boot_of, identity, log_values, record_of
 from timestone_cluster.node.home import Around
-from timestone_cluster.node.links import Item, Link, Listener, Tls
 from timestone_cluster.node.placement import Placement, wanted_leaders
 from timestone_cluster.node.relay import Place
 from timestone_cluster.node.requests import Requests
 from timestone_cluster.node.shard import Shard
-from timestone_cluster.node.wire import Beats, Hello, Message, encoded
 from timestone_cluster.shard_record import member_of, node_of
+from timestone_cluster.transport.links import Item, Link, Listener, Tls
+from timestone_cluster.transport.wire import Beats, Hello, Message, encoded
 
 _LOGGER = logging.getLogger("timestone.cluster")
 _ETCD_S = 30.0

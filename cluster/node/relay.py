@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, Protocol, cast
 from timestone.address import parse_address, send
 from timestone.fronts import Arrived, Door
 from timestone_cluster.errors import UndecodableFrame
-from timestone_cluster.node.links import give_up_early
-from timestone_cluster.node.wire import Hello, Relay, Relayed, decoded, encoded
+from timestone_cluster.transport.links import give_up_early
+from timestone_cluster.transport.wire import Hello, Relay, Relayed, decoded, encoded
 
 _LOGGER = logging.getLogger("timestone.cluster")
 _WAIT_S = 15.0

@@ -11,8 +11,8 @@ from timestone.replication.replica_repair import BeyondRepair, SegmentRepair
 from timestone.replication.replicated_log import ReplicatedLog
 from timestone.segment import Segment
 from timestone_cluster.frames import Fetch, Fetched
-from timestone_cluster.node.wire import StoredData
 from timestone_cluster.replica_log import ReplicaLog
+from timestone_cluster.transport.wire import StoredData
 
 _LOGGER = logging.getLogger("timestone.cluster")
 _ANSWER_S = 5.0

@@ -17,7 +17,7 @@ from timestone_cluster.fronts.state_log import STATE_LOG
 from timestone_cluster.node.forwarded import Forwards
 from timestone_cluster.node.front_host import FrontHost
 from timestone_cluster.node.shard import Shard
-from timestone_cluster.node.wire import (
+from timestone_cluster.transport.wire import (
     Append,
     Appended,
     Describe,

@@ -13,9 +13,9 @@ from timestone.errors import StoreClosed, TimestoneError
 from timestone.replication.replicated_log import ReplicatedLog, StoredRecords
 from timestone_cluster.actions import Propose, Ship
 from timestone_cluster.frames import Committed, Frame, Held, Records
-from timestone_cluster.node.links import Item
-from timestone_cluster.node.wire import StoredData, encoded
 from timestone_cluster.replica_log import ReplicaLog
+from timestone_cluster.transport.links import Item
+from timestone_cluster.transport.wire import StoredData, encoded
 
 _LOGGER = logging.getLogger("timestone.cluster")
 _SHIP_BYTES = 1 << 20

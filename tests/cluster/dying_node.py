@@ -25,9 +25,9 @@ from timestone_cluster.node import requests
 from timestone_cluster.node.node import Node
 from timestone_cluster.node.shard import Shard
 from timestone_cluster.node.shipping import Shipping
-from timestone_cluster.node.wire import Appended
 from timestone_cluster.replica import Replica
 from timestone_cluster.shard_record import ShardRecord
+from timestone_cluster.transport.wire import Appended
 
 APPEND_STEPS = (
     "before append is taken",

@@ -14,7 +14,11 @@ from types import FrameType
 from typing import NamedTuple
 
 PARTS = {
-    "nodes": ["tests/cluster/node/test_node.py", "tests/cluster/node/test_links.py", "tests/cluster/etcd"],
+    "nodes": [
+        "tests/cluster/node/test_node.py",
+        "tests/cluster/transport/test_links.py",
+        "tests/cluster/etcd",
+    ],
     "faults": [
         "tests/cluster/node/test_steps.py",
         "tests/cluster/node/test_etcd_faults.py",

@@ -11,9 +11,9 @@ from tests.cluster.log_cluster import KEYS, LOG, NEVER_S, LogCluster, log_cluste
 from tests.cluster.node_processes import NodeProcess
 from timestone_cluster.etcd.keys import WRITTEN_LEVEL, ClusterValue
 from timestone_cluster.moving import replace_node
-from timestone_cluster.node.wire import LogState
 from timestone_cluster.recovery import Report, _best, _given_up
 from timestone_cluster.shard_record import ShardRecord, Unclean
+from timestone_cluster.transport.wire import LogState
 
 
 def report(name: str, *logs: tuple[int, int], is_damaged: bool = False, is_in_sync: bool = False) -> Report:

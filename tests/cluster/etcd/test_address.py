@@ -16,9 +16,9 @@ from timestone_cluster.errors import EtcdUnavailable
 from timestone_cluster.etcd.address import Certificates, ClusterAddress, read_login
 from timestone_cluster.etcd.client import EtcdClient, Login
 from timestone_cluster.etcd.keys import ClusterKeys
-from timestone_cluster.node.links import Link, Listener
-from timestone_cluster.node.wire import Hello
 from timestone_cluster.operations import make_cluster
+from timestone_cluster.transport.links import Link, Listener
+from timestone_cluster.transport.wire import Hello
 
 
 def test_address_has_endpoints_and_a_name() -> None:

@@ -8,7 +8,7 @@ import pytest
 from tests.cluster.node.test_forwarding import Leader, run
 from timestone.address import parse_address
 from timestone_cluster.fronts.state_log import STATE_LOG
-from timestone_cluster.node.wire import (
+from timestone_cluster.transport.wire import (
     Forward,
     Forwarded,
     ForwardOpen,

@@ -19,12 +19,12 @@ from timestone.writing.write_batch import WriteBatch
 from timestone_cluster.fronts.state_log import STATE_LOG
 from timestone_cluster.node import forwarding
 from timestone_cluster.node.forwarding import ForeignTopics, ForwardedLog, Stream
-from timestone_cluster.node.links import Listener
 from timestone_cluster.node.relay import Place
 from timestone_cluster.node.requests import Requests
 from timestone_cluster.node.shard import Shard
-from timestone_cluster.node.wire import Hello
 from timestone_cluster.shard_record import ShardRecord
+from timestone_cluster.transport.links import Listener
+from timestone_cluster.transport.wire import Hello
 
 QOS_2 = 2 << FLAG_QOS_SHIFT
 

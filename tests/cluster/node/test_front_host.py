@@ -20,8 +20,8 @@ from timestone_cluster.node import home
 from timestone_cluster.node.front_host import FrontHost
 from timestone_cluster.node.home import Around
 from timestone_cluster.node.shard import Shard
-from timestone_cluster.node.wire import Hello
 from timestone_cluster.shard_record import ShardRecord
+from timestone_cluster.transport.wire import Hello
 
 
 class NotingFront:

@@ -12,7 +12,7 @@ from timestone.fronts import Documents, Partitions
 from timestone_cluster.division import Division
 from timestone_cluster.node.forwarding import ForwardedLog
 from timestone_cluster.node.home import Around, Home
-from timestone_cluster.node.wire import Hello
+from timestone_cluster.transport.wire import Hello
 
 
 class Dividing(NotingFront):

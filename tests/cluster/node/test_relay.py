@@ -10,9 +10,9 @@ import pytest
 
 from timestone.fronts import Arrived, Door
 from timestone_cluster.node import relay
-from timestone_cluster.node.links import Listener
 from timestone_cluster.node.relay import Place, Relays
-from timestone_cluster.node.wire import Hello, Message, Relay, Relayed, encoded
+from timestone_cluster.transport.links import Listener
+from timestone_cluster.transport.wire import Hello, Message, Relay, Relayed, encoded
 
 
 class Echo(asyncio.Protocol):

@@ -9,10 +9,10 @@ from tests.support.workload import crash_config
 from timestone.replication.replicated_log import ReplicatedLog
 from timestone.store import Store
 from timestone_cluster.fronts.state_log import STATE_LOG
-from timestone_cluster.node.links import Listener
 from timestone_cluster.node.requests import Requests
 from timestone_cluster.node.shard import Shard
-from timestone_cluster.node.wire import (
+from timestone_cluster.transport.links import Listener
+from timestone_cluster.transport.wire import (
     Append,
     Appended,
     Describe,

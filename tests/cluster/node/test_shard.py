@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.node.test_wire import body
+from tests.cluster.transport.test_wire import body
 from tests.timestone.replication.replicas import replicated, submitted
 from timestone.config import Ack
 from timestone.errors import NotLeader
 from timestone_cluster.actions import Propose
 from timestone_cluster.deadlines import ASLEEP_S, WAKING_S
 from timestone_cluster.frames import Committed, Fenced, Follow, Held, Records, Reset, Started
-from timestone_cluster.node.links import Item
 from timestone_cluster.node.shard import Shard
-from timestone_cluster.node.wire import StoredData, decoded
 from timestone_cluster.shard_record import ShardRecord
+from timestone_cluster.transport.links import Item
+from timestone_cluster.transport.wire import StoredData, decoded
 
 RUNS = {"a": 1, "b": 1, "c": 1}
 

@@ -12,8 +12,8 @@ from timestone.writing.write_batch import WriteBatch
 from timestone_cluster.actions import Ship
 from timestone_cluster.frames import Held, Records
 from timestone_cluster.node.shipping import Said, Shared, Shipping
-from timestone_cluster.node.wire import decoded
 from timestone_cluster.replica_log import ReplicaLog
+from timestone_cluster.transport.wire import decoded
 
 
 class Shipped:

@@ -20,7 +20,8 @@ import numpy as np
 from timestone.address import parse_address, send
 from timestone.errors import TimestoneError
 from timestone_cluster.errors import UndecodableFrame
-from timestone_cluster.node.wire import (
+from timestone_cluster.shard_record import node_of
+from timestone_cluster.transport.wire import (
     MESSAGE_BYTES,
     Hello,
     Message,
@@ -29,7 +30,6 @@ from timestone_cluster.node.wire import (
     encoded,
     read_message,
 )
-from timestone_cluster.shard_record import node_of
 
 _LOGGER = logging.getLogger("timestone.cluster")
 _QUEUE_ITEMS = 10_000

@@ -19,7 +19,7 @@ from timestone_cluster.frames import (
     Reset,
     Started,
 )
-from timestone_cluster.node.wire import (
+from timestone_cluster.transport.wire import (
     MESSAGE_BYTES,
     Append,
     Appended,

@@ -14,9 +14,9 @@ import uvloop
 
 from tests.cluster.etcd_server import eventually
 from timestone_cluster.frames import Held, Records
-from timestone_cluster.node import links
-from timestone_cluster.node.links import Incoming, Link, Listener
-from timestone_cluster.node.wire import _HEAD, MESSAGE_BYTES, Append, Hello, Message, StoredData, encoded
+from timestone_cluster.transport import links
+from timestone_cluster.transport.links import Incoming, Link, Listener
+from timestone_cluster.transport.wire import _HEAD, MESSAGE_BYTES, Append, Hello, Message, StoredData, encoded
 
 HELD = Held(1, "telemetry-0", 5)
 

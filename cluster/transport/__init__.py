@@ -1,0 +1,1 @@
+"""Between nodes: `links` are the connections, `wire` their bytes."""
