@@ -67,7 +67,7 @@ def frame_case(count: int, qos: int, level: int) -> Case:
     return (
         f"frame_records, {count} x 100 bytes, QoS {qos}, MQTT {'5' if level == 5 else '3.1.1'}",
         FRAME,
-        lambda module: module.frame_records(records, 0, forms, ids, 0, LIMIT),
+        lambda module: module.frame_records(records, forms, ids, 0, LIMIT),
     )
 
 

@@ -56,13 +56,12 @@ class Framed(NamedTuple):
 
 def frame_records(
     records: Records,
-    first: int,
     forms: Mapping[int, Form | None],
     packet_ids: Sequence[int],
     qos0_from: int,
     size_limit: int,
 ) -> Framed:
-    """Encode PUBLISH packets for the records from index `first` on.
+    """Encode PUBLISH packets for records.
 
     forms: by topic id; None for a topic that is not delivered. packet_ids: assigned in order to packets at QoS 1 and 2.
     qos0_from: deliveries at QoS 0 below this offset are left out. size_limit: maximum bytes of one packet.
@@ -71,8 +70,6 @@ def frame_records(
     packet would be too large, or for which no packet id is left; the caller handles it. Raises ValueError for a
     record outside `data` or for columns of unequal length."""
     data, end = records.data, _count(records)
-    if not 0 <= first <= end:
-        raise ValueError(f"from record {first} of {end} on")
     parts: list[bytes] = []
     offsets: list[int] = []
     levels = bytearray()
@@ -80,8 +77,8 @@ def frame_records(
     fronts: dict[
         tuple[int, int, int, int], bytes | None
     ] = {}  # those of messages of the same form are made once
-    rows = zip(*(column[first:].tolist() for column in records[1:]), strict=True)
-    for place, (offset, topic_id, flags, start, length) in enumerate(rows, first):
+    rows = zip(*(column.tolist() for column in records[1:]), strict=True)
+    for place, (offset, topic_id, flags, start, length) in enumerate(rows):
         form = forms.get(topic_id, _UNKNOWN)
         if form is None:
             continue

@@ -154,10 +154,10 @@ def _pack_plain(
             records, batch.timestamps_us, forms, ids, feed.qos0_from, target.packet_bytes, positions
         )
     else:
-        framed = frame_records(records, 0, forms, ids, feed.qos0_from, target.packet_bytes)
+        framed = frame_records(records, forms, ids, feed.qos0_from, target.packet_bytes)
         if framed.end < len(batch) and int(batch.topic_ids[framed.end]) not in forms:
             _learn_forms(feed, batch, target, told=False)
-            framed = frame_records(records, 0, forms, ids, feed.qos0_from, target.packet_bytes)
+            framed = frame_records(records, forms, ids, feed.qos0_from, target.packet_bytes)
     if framed.offsets:
         session.in_flight.update(
             (packet_id, InFlight(feed, offset, qos))

@@ -53,7 +53,7 @@ cdef extern from *:
     void prefetch(const void *address) nogil
     uint64_t folded(uint64_t one, uint64_t other) nogil
 
-INTERFACE = 14  # see mqtt_front/kernel/loops.py
+INTERFACE = 15  # see mqtt_front/kernel/loops.py
 
 cdef enum:
     PACKETS = 32768
@@ -1424,7 +1424,7 @@ cdef class SingleDelivery:
         return 1
 
 
-def frame_records(records, Py_ssize_t first, dict forms not None, packet_ids, int64_t qos0_from, size_limit):
+def frame_records(records, dict forms not None, packet_ids, int64_t qos0_from, size_limit):
     cdef bytes data
     data, offset_column, topic_column, flag_column, start_column, length_column = records
     cdef Strided offset_at = Strided(offset_column, 8)
@@ -1435,9 +1435,7 @@ def frame_records(records, Py_ssize_t first, dict forms not None, packet_ids, in
     cdef Py_ssize_t end = offset_at.count
     if not end == topic_at.count == flag_at.count == start_at.count == length_at.count:
         raise ValueError("columns of different lengths")
-    if not 0 <= first <= end:
-        raise ValueError(f"from record {first} of {end} on")
-    make_delivery_room(end - first)
+    make_delivery_room(end)
 
     cdef Py_ssize_t limit = min(max(size_limit, 0), LONGEST + 5)
     cdef Py_ssize_t size = len(data)
@@ -1452,7 +1450,7 @@ def frame_records(records, Py_ssize_t first, dict forms not None, packet_ids, in
     cdef PyObject *found
     cdef list kept = [], offsets = []
     cdef bytearray levels = bytearray()
-    for place in range(first, end):
+    for place in range(end):
         memcpy(&topic, topic_at.data + place * topic_at.step, 4)
         if shape == NULL or topic != last_topic:
             found = PyDict_GetItemWithError(forms, topic)

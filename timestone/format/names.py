@@ -194,22 +194,14 @@ def parse_missing(name: str) -> tuple[int, int] | None:
     return (int(match["first"]), int(match["end"])) if match else None
 
 
-def lost_path(path: Path, taken: Collection[str]) -> Path:
-    """Return a name for a quarantined file: `.lost`, with a number if that exists."""
-    return _free_path(path, LOST_SUFFIX, taken)
-
-
-def deleted_log_path(folder: Path, taken: Collection[str]) -> Path:
-    """Return the name under which the folder of a deleted log waits to be removed."""
-    return _free_path(folder, DELETED_SUFFIX, taken)
-
-
 def is_deleted_log(name: str) -> bool:
     """Return whether this is the folder of a deleted log."""
     return _DELETED_LOG.fullmatch(name) is not None
 
 
-def _free_path(path: Path, suffix: str, taken: Collection[str]) -> Path:
+def free_path(path: Path, suffix: str, taken: Collection[str]) -> Path:
+    """Return a path with a suffix, and a number if that name is taken: `LOST_SUFFIX` for a quarantined file,
+    `DELETED_SUFFIX` for the folder of a deleted log, which waits to be removed."""
     name, number = path.name + suffix, 1
     while name in taken:
         number += 1

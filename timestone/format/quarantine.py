@@ -27,4 +27,4 @@ class Quarantine:
         self._files.sync_directory(self._folder)
 
     def _free_name(self, path: Path) -> Path:
-        return names.lost_path(path, set(self._files.names(self._folder)))
+        return names.free_path(path, names.LOST_SUFFIX, set(self._files.names(self._folder)))

@@ -59,7 +59,7 @@ class DeletedLogs:
             present = self._files.names(self._store)
             folder = None
             if name in present:
-                folder = names.deleted_log_path(self._store / name, present)
+                folder = names.free_path(self._store / name, names.DELETED_SUFFIX, present)
                 self._files.rename(self._store / name, folder)
             # Also if the last owner renamed it: it may have died before the rename was durable, and without the note
             # a folder that a power loss brings back would be a log.

@@ -117,7 +117,7 @@ def test_records_are_framed_the_same_in_bulk_and_one_by_one(frame: Frame, level:
     )
     block = b"\0" if level == 5 else b""
     forms = {1: form("t/1", 2, block, retain=True), 2: form("t/2", 1, block)}
-    framed = frame(rows, 0, forms, [7, 8, 9, 10], 0, LIMIT)
+    framed = frame(rows, forms, [7, 8, 9, 10], 0, LIMIT)
     expected = [
         Publish("t/1", b"a"),
         Publish("t/2", b"b" * 200, 1, packet_id=7),
@@ -135,15 +135,13 @@ def test_records_are_framed_the_same_in_bulk_and_one_by_one(frame: Frame, level:
 
 
 def test_records_without_a_granted_qos_are_skipped(frame: Frame) -> None:
-    framed = frame(
-        records((1, 0, b"a"), (2, 0, b"b"), (1, 0, b"c")), 0, {1: None, 2: form("t")}, [], 0, LIMIT
-    )
+    framed = frame(records((1, 0, b"a"), (2, 0, b"b"), (1, 0, b"c")), {1: None, 2: form("t")}, [], 0, LIMIT)
     assert (framed.data, framed.end, framed.packet_count) == (encode_packet(Publish("t", b"b"), 4), 3, 1)
 
 
 def test_missed_messages_of_qos_0_are_skipped(frame: Frame) -> None:
     rows = records((1, 0, b"a"), (1, QOS_1, b"b"), (1, 0, b"c"))
-    framed = frame(rows, 0, {1: form("t", 1)}, [5], 102, LIMIT)
+    framed = frame(rows, {1: form("t", 1)}, [5], 102, LIMIT)
     sent = [Publish("t", b"b", 1, packet_id=5), Publish("t", b"c")]
     assert framed.data == b"".join(encode_packet(packet, 4) for packet in sent)
 
@@ -165,9 +163,9 @@ def test_framing_stops_at_a_record_that_needs_the_general_path(
     frame: Frame, forms: dict[int, Form | None], ids: list[int], limit: int
 ) -> None:
     rows = records((1, 0, b"a"), (1, QOS_1, b"b"), (2, QOS_1, b"c"), (1, 0, b"d"))
-    framed = frame(rows, 0, forms, ids, 0, limit)
+    framed = frame(rows, forms, ids, 0, limit)
     assert (framed.end, framed.packet_count, framed.offsets) == (2, 2, [101])
-    rest = frame(rows, 3, forms, ids, 0, limit)
+    rest = frame(records((1, 0, b"d"), first_offset=103), forms, ids, 0, limit)
     assert rest.data == encode_packet(Publish("t", b"d"), 4)
 
 
@@ -181,13 +179,12 @@ def test_packets_are_framed_at_every_size_around_the_varint_borders(
     packet = Publish("a/b", b"x" * size, qos, packet_id=qos)
     encoded = encode_packet(packet, 4)
     rows, forms = records((9, qos << 1, packet.payload)), {9: form("a/b", 1)}
-    assert frame(rows, 0, forms, [1], 0, len(encoded)).data == encoded
-    assert frame(rows, 0, forms, [1], 0, len(encoded) - 1).end == 0
+    assert frame(rows, forms, [1], 0, len(encoded)).data == encoded
+    assert frame(rows, forms, [1], 0, len(encoded) - 1).end == 0
 
 
 def test_framing_of_no_records_returns_no_bytes(frame: Frame) -> None:
-    assert frame(records(), 0, {}, [], 0, LIMIT) == Framed(b"", 0, 0, [], b"")
-    assert frame(records((1, 0, b"a")), 1, {}, [], 0, LIMIT) == Framed(b"", 1, 0, [], b"")
+    assert frame(records(), {}, [], 0, LIMIT) == Framed(b"", 0, 0, [], b"")
 
 
 @pytest.mark.parametrize(("start", "length"), [(-1, 1), (4, 1), (2**62, 1), (0, 5), (3, 2**28 - 20)])
@@ -195,28 +192,25 @@ def test_records_outside_of_their_data_are_refused(frame: Frame, start: int, len
     starts, lengths = np.array([start], np.int64), np.array([length], np.uint32)
     rows = records((1, 0, b"abc"))._replace(starts=starts, lengths=lengths)
     with pytest.raises(ValueError):
-        frame(rows, 0, {1: form("t")}, [], 0, LIMIT)
+        frame(rows, {1: form("t")}, [], 0, LIMIT)
 
 
 def test_inconsistent_columns_are_refused(frame: Frame) -> None:
     rows = records((1, 0, b"a"), (1, 0, b"b"))
     with pytest.raises(ValueError):
-        frame(rows._replace(topic_ids=rows.topic_ids[:1]), 0, {1: form("t")}, [], 0, LIMIT)
-    for first in (-1, 3):
-        with pytest.raises(ValueError):
-            frame(rows, first, {1: form("t")}, [], 0, LIMIT)
+        frame(rows._replace(topic_ids=rows.topic_ids[:1]), {1: form("t")}, [], 0, LIMIT)
 
 
 @pytest.mark.parametrize("qos", [-1, 3])
 def test_template_with_an_invalid_qos_is_refused(frame: Frame, qos: int) -> None:
     with pytest.raises(ValueError):
-        frame(records((1, 6, b"a")), 0, {1: form("t", qos)}, [1], 0, LIMIT)
+        frame(records((1, 6, b"a")), {1: form("t", qos)}, [1], 0, LIMIT)
 
 
 @pytest.mark.parametrize("packet_id", [-1, 65_536])
 def test_invalid_packet_ids_are_refused(frame: Frame, packet_id: int) -> None:
     with pytest.raises(OverflowError):
-        frame(records((1, QOS_1, b"a")), 0, {1: form("t", 1)}, [packet_id], 0, LIMIT)
+        frame(records((1, QOS_1, b"a")), {1: form("t", 1)}, [packet_id], 0, LIMIT)
 
 
 @given(

@@ -193,7 +193,7 @@ def _records(payload: bytes, count: int) -> tuple[Records, dict[int, Form]]:
 @needs_native
 def test_nested_framing_does_not_disturb_the_outer_one() -> None:
     (ours, our_forms), (others, their_forms) = _records(b"ours", 9), _records(b"others", 9999)
-    expected = frame_records(ours, 0, our_forms, [], 0, 1 << 20)
-    with meanwhile(lambda: NATIVE.frame_records(others, 0, their_forms, [], 0, 1 << 20)):
-        found = [NATIVE.frame_records(ours, 0, our_forms, [], 0, 1 << 20) for _ in range(20)]
+    expected = frame_records(ours, our_forms, [], 0, 1 << 20)
+    with meanwhile(lambda: NATIVE.frame_records(others, their_forms, [], 0, 1 << 20)):
+        found = [NATIVE.frame_records(ours, our_forms, [], 0, 1 << 20) for _ in range(20)]
     assert found == [expected] * 20

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from timestone.errors import InvalidName
 from timestone.format.names import (
-    deleted_log_path,
+    DELETED_SUFFIX,
+    free_path,
     index_path,
     is_deleted_log,
     log_folder,
@@ -147,8 +148,8 @@ def test_foreign_file_gives_no_lost_offsets(name: str) -> None:
 
 
 def test_folder_of_a_deleted_log_has_a_distinct_name() -> None:
-    first = deleted_log_path(Path("data/telemetry-0"), [])
-    second = deleted_log_path(Path("data/telemetry-0"), [first.name])
+    first = free_path(Path("data/telemetry-0"), DELETED_SUFFIX, [])
+    second = free_path(Path("data/telemetry-0"), DELETED_SUFFIX, [first.name])
     assert (str(first), str(second)) == ("data/telemetry-0.deleted", "data/telemetry-0.deleted.2")
     assert is_deleted_log(first.name)
     assert is_deleted_log(second.name)
