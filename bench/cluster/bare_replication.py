@@ -1,9 +1,9 @@
 """Acknowledgements of bare processes that do what a replicated message needs and nothing else: a lower bound on this
 machine and disk.
 
-A process for the leader and each follower. For each message the leader writes its bytes into one file and an entry into
-another, sends both to the followers, and flushes both files side by side; a follower writes, flushes and answers; the
-leader answers when all have. As a script, one of these processes."""
+A process for the leader and each follower. For all messages that have arrived, the leader writes their bytes into one
+file and their entries into another, sends both to the followers, and flushes both files side by side; a follower
+writes, flushes and answers; the leader answers when all have. As a script, one of these processes."""
 
 import os
 import socket
@@ -20,15 +20,12 @@ MESSAGE_BYTES, ENTRY_BYTES = 100, 32
 _INDEX_BYTES = 1 << 20
 """Written with zeros in advance, as the index of a segment is."""
 _WARM = 50
+_RECEIVED_BYTES = 256 * 1024
 
 
 def acknowledgements_us(folder: Path, count: int, followers: int) -> Sequence[float]:
     """Return the microseconds from sending a message to its acknowledgement, one message at a time."""
-    folder.mkdir()
-    with ExitStack() as stack:
-        ports = [stack.enter_context(_process(folder / f"follower-{number}")) for number in range(followers)]
-        port = stack.enter_context(_process(folder / "leader", *ports))
-        channel = stack.enter_context(_connected(port))
+    with _leader(folder, followers) as channel:
         taken_us = []
         for _ in range(_WARM + count):
             begun_s = time.perf_counter()
@@ -36,6 +33,28 @@ def acknowledgements_us(folder: Path, count: int, followers: int) -> Sequence[fl
             channel.recv(1)
             taken_us.append(1e6 * (time.perf_counter() - begun_s))
         return taken_us[_WARM:]
+
+
+def messages_per_s(folder: Path, count: int, followers: int, window: int) -> float:
+    """Return how many messages are acknowledged in a second, with so many on their way."""
+    with _leader(folder, followers) as channel:
+        begun_s = time.perf_counter()
+        sent = acknowledged = 0
+        while acknowledged < count:
+            due = min(count, acknowledged + window) - sent
+            channel.sendall(bytes(due * MESSAGE_BYTES))
+            sent += due
+            acknowledged += len(channel.recv(window))
+        return count / (time.perf_counter() - begun_s)
+
+
+@contextmanager
+def _leader(folder: Path, followers: int) -> Iterator[socket.socket]:
+    folder.mkdir()
+    with ExitStack() as stack:
+        ports = [stack.enter_context(_process(folder / f"follower-{number}")) for number in range(followers)]
+        port = stack.enter_context(_process(folder / "leader", *ports))
+        yield stack.enter_context(_connected(port))
 
 
 @contextmanager
@@ -78,6 +97,7 @@ class _Flusher:
 def main(path: str, *ports: str) -> None:
     """Take messages from one connection."""
     followers = [_connected(int(port)) for port in ports]
+    is_leader = Path(path).name == "leader"
     segment, index = (os.open(f"{path}.{name}", os.O_RDWR | os.O_CREAT) for name in ("segment", "index"))
     os.pwrite(index, bytes(_INDEX_BYTES), 0)
     os.fsync(index)
@@ -86,17 +106,23 @@ def main(path: str, *ports: str) -> None:
         print(listener.getsockname()[1], flush=True)
         channel, _ = listener.accept()
     channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    count = 0
-    while data := channel.recv(MESSAGE_BYTES + ENTRY_BYTES):
-        os.pwrite(segment, data[:MESSAGE_BYTES], count * MESSAGE_BYTES)
-        os.pwrite(index, bytes(ENTRY_BYTES), count * ENTRY_BYTES % _INDEX_BYTES)
+    unit_bytes = MESSAGE_BYTES if is_leader else MESSAGE_BYTES + ENTRY_BYTES
+    count, data = 0, b""
+    while arrived := channel.recv(_RECEIVED_BYTES):
+        data += arrived
+        added = len(data) // unit_bytes
+        whole, data = data[: added * unit_bytes], data[added * unit_bytes :]
+        os.pwrite(segment, whole[: added * MESSAGE_BYTES], count * MESSAGE_BYTES)
+        os.pwrite(index, bytes(added * ENTRY_BYTES), count * ENTRY_BYTES % _INDEX_BYTES)
         for follower in followers:
-            follower.sendall(data + bytes(ENTRY_BYTES))
+            follower.sendall(whole + bytes(added * ENTRY_BYTES))
         flusher.flush_with(segment)
         for follower in followers:
-            follower.recv(1)
-        channel.sendall(b"\n")
-        count += 1
+            left = added
+            while left:
+                left -= len(follower.recv(left))
+        channel.sendall(bytes(added))
+        count += added
 
 
 def percentiles(taken_us: Sequence[float]) -> tuple[float, float]:

@@ -15,7 +15,7 @@ from ..mqtt.scenario import Scenario, run_scenario
 from ..mqtt.servers import timestone_server
 from ..mqtt.target import Target
 from . import appends
-from .bare_replication import acknowledgements_us, percentiles
+from .bare_replication import acknowledgements_us, messages_per_s, percentiles
 from .own_cluster import Node, OwnCluster, own_cluster
 from .pauses import publisher
 from .peer_clusters import (
@@ -195,6 +195,10 @@ def _puback_bare(followers: int) -> Callable[[Lab], Figures]:
     return measure
 
 
+def _qos1_bare(lab: Lab) -> Figures:
+    return {"per_s": messages_per_s(lab.new_folder("bare-full"), lab.sizes.messages, 2, 10 * 100)}
+
+
 def _lone(system: Callable[[Lab], System]) -> Callable[[Lab], Figures]:
     def measure(lab: Lab) -> Figures:
         messages = lab.sizes.lone_messages
@@ -311,6 +315,7 @@ CASES: Mapping[str, Case] = {
     "qos1 single": Case(_qos1(lambda lab: lab.single), "qos1 single"),
     "qos1 cluster": Case(_qos1(Lab.direct), "qos1 single"),
     "qos1 relayed": Case(_qos1(Lab.relayed), "qos1 cluster"),
+    "qos1 bare": Case(_qos1_bare, "qos1 cluster"),
     "qos1 nats": Case(_qos1(lambda lab: lab.nats), "qos1 cluster", "nats"),
     "qos1 rabbitmq": Case(_qos1(lambda lab: lab.rabbitmq), "qos1 cluster", "rabbitmq"),
     "puback single": Case(_puback(lambda lab: lab.single), "puback single"),
