@@ -43,7 +43,7 @@ KERNELS = [
     Extension(
         "timestone.kernel._kernel",
         ["timestone/kernel/_kernel.pyx"],
-        depends=["timestone/kernel/_crc32c.h"],
+        depends=["timestone/kernel/_crc32c.h", "timestone/kernel/_flush.h"],
         include_dirs=["timestone/kernel"],
         extra_compile_args=["-g0"],  # debug information would be nine tenths of the file
         optional=True,

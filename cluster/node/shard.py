@@ -28,8 +28,9 @@ from timestone_cluster.actions import (
 )
 from timestone_cluster.deadlines import Deadlines
 from timestone_cluster.follower import Follower
-from timestone_cluster.frames import Beat, Fetch, Fetched, Frame
+from timestone_cluster.frames import Beat, Committed, Fetch, Fetched, Frame
 from timestone_cluster.leader import Leader
+from timestone_cluster.node.flushes import Flushes
 from timestone_cluster.node.repair import Repair, answer, opened
 from timestone_cluster.node.shipping import Said, Shared, Shipping, Surroundings, append, now_s
 from timestone_cluster.replica import OLDER_ETCD, Replica
@@ -74,7 +75,7 @@ class Shard:
         """When appends were last held to hand over."""
         self._changed: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._said, self._shared = Said(), Shared()
+        self._said, self._shared, self._flushes = Said(number, around), Shared(), Flushes()
         self._is_beating = False
         self._replica = Replica(member, run, min_isr, {})
         self._deadlines = Deadlines(self._replica, now_s())
@@ -236,6 +237,7 @@ class Shard:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._flushes.close()
 
     # Logs.
 
@@ -276,7 +278,10 @@ class Shard:
                 self._replica.appended(name, written, names)
             if durable > state.durable:
                 self._replica.durable(name, durable)
-        self._perform()
+        self._perform()  # first: other replicas take longer
+        for name in changed & self._logs.keys() if self._replica.is_serving else ():
+            if self._replica.logs[name].durable < self._replica.logs[name].end:
+                self._hold_written(name)
 
     def _hold_written(self, name: str) -> None:
         """Report what was written as held: now, or once it is flushed, as the level asks or a slow disk."""
@@ -289,29 +294,27 @@ class Shard:
     def _flush(self, name: str) -> None:
         if name not in self._flushing:
             self._flushing.add(name)
-            flush = self._loop.run_in_executor(None, self._logs[name].sync)
-            state = self._replica.logs[name]
-            flush.add_done_callback(functools.partial(self._flushed, name, state, self._cuts))
+            ended = functools.partial(self._flushed, name, self._replica.logs[name], self._cuts)
+            self._flushes.begin(self._logs[name], ended)
 
-    def _flushed(self, name: str, state: ReplicaLog, cuts: int, flush: asyncio.Future[int]) -> None:
-        error = None if flush.cancelled() else flush.exception()
+    def _flushed(self, name: str, state: ReplicaLog, cuts: int, outcome: int | Exception) -> None:
         if self._is_closed or name not in self._logs:
             return None
-        if isinstance(error, LogFailed):
-            return self._around.failed(error)
-        if error is not None:
-            _LOGGER.error("shard %d: %s: %s", self.number, name, error)
+        if isinstance(outcome, LogFailed):
+            return self._around.failed(outcome)
+        if isinstance(outcome, Exception):
+            _LOGGER.error("shard %d: %s: %s", self.number, name, outcome)
             self._loop.call_later(_REOPEN_S, self._flush_rest, name, state)
             return None
         if cuts == self._cuts:  # otherwise it began in front of a cut
-            self._replica.durable(name, flush.result())
+            self._replica.durable(name, outcome)
         return self._flush_rest(name, state)
 
     def _flush_rest(self, name: str, state: ReplicaLog) -> None:
+        self._perform()
         self._flushing.discard(name)
         if self._replica.logs.get(name) is state and state.durable < state.end and not self._is_closed:
             self._flush(name)
-        self._perform()
 
     def _start(self, coroutine: "asyncio._CoroutineLike[None]") -> None:
         task = self._loop.create_task(coroutine)
@@ -392,8 +395,10 @@ class Shard:
 
     def _do(self, action: Action) -> None:
         match action:
+            case Send(member, Committed() as frame) if not self._is_beating:
+                self._said.say_soon(node_of(member), frame)
             case Send(member, frame):
-                self._say(node_of(member), frame)
+                self._said.say(node_of(member), frame, is_beating=self._is_beating)
             case Ship():
                 self._ship(action)
             case Append(records):
@@ -428,13 +433,6 @@ class Shard:
                 self._around.refresh()
             case Alarm(reason):
                 self._alarmed(reason)
-
-    def _say(self, node: str, frame: Frame) -> None:
-        """Send a frame, unless a `Beat` is enough in its place."""
-        if not (is_repeated := self._said.is_repeated(node, frame, now := now_s())):
-            self._said.note(node, frame, now)
-        if not (is_repeated and self._is_beating and self._around.beat(node, self.number, frame.generation)):
-            self._around.send(node, encoded(frame, self.number))
 
     def _lead(self, name: str, log: ReplicatedLog, generation: int) -> None:
         """Take appends of clients, behind all offsets that were given up."""

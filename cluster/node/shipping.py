@@ -59,26 +59,40 @@ class Surroundings(Protocol):
 
 
 class Said:
-    """Last `Held` or `Committed` to each node of each log on its connection, and when it was sent."""
+    """What a shard says to other nodes, and the last `Held` or `Committed` of each log to each on its connection."""
 
-    def __init__(self) -> None:
+    def __init__(self, shard: int, around: Surroundings) -> None:
+        self._shard, self._around = shard, around
+        self._loop = asyncio.get_running_loop()
         self._said: dict[tuple[str, str], tuple[Held | Committed, float]] = {}
+        self._put_off: dict[tuple[str, str], Committed] = {}
 
     def forget(self, node: str) -> None:
         """Have all said again on a new connection."""
         self._said = {key: said for key, said in self._said.items() if key[0] != node}
 
-    def is_repeated(self, node: str, frame: Frame, now_s: float) -> bool:
-        """Return whether a frame only repeats what was said to a node lately."""
-        if not isinstance(frame, Held | Committed):
-            return False
-        said, at_s = self._said.get((node, frame.log), (None, now_s))
-        return said == frame and now_s < at_s + _SAY_S
-
-    def note(self, node: str, frame: Frame, now_s: float) -> None:
-        """Note that a frame is said to a node now."""
+    def say(self, node: str, frame: Frame, *, is_beating: bool = False) -> None:
+        """Send a frame, unless a `Beat` is enough in its place. is_beating: in a heartbeat."""
+        is_repeated = False
         if isinstance(frame, Held | Committed):
-            self._said[node, frame.log] = frame, now_s
+            now, key = now_s(), (node, frame.log)
+            said, at_s = self._said.get(key, (None, now))
+            is_repeated = said == frame and now < at_s + _SAY_S
+            if not is_repeated:
+                self._said[key] = frame, now
+        if not (is_repeated and is_beating and self._around.beat(node, self._shard, frame.generation)):
+            self._around.send(node, encoded(frame, self._shard))
+
+    def say_soon(self, node: str, frame: Committed) -> None:
+        """Send the newest frame of each log in the next turn of the loop: what clients wait for comes first."""
+        if not self._put_off:
+            self._loop.call_soon(self._say_put_off)
+        self._put_off[node, frame.log] = frame
+
+    def _say_put_off(self) -> None:
+        put_off, self._put_off = self._put_off, {}
+        for (node, _), frame in put_off.items():
+            self.say(node, frame)
 
 
 @dataclass(slots=True)
@@ -159,7 +173,9 @@ class Shipping:
         return self._log.read_stored(self._at, self._ship.end, max_bytes=_SHIP_BYTES)
 
     def _message(self, found: StoredRecords) -> list[bytes]:
-        names, upto = self._names, max(self._names, found.names)
+        names = upto = self._names
+        if names < self._log.names_count:  # else the follower has all
+            upto = max(names, found.names)
         new = tuple(self._log.topic_name(number) or "" for number in range(names, upto))
         stored = StoredData(found.entries, found.data)
         generation = self._state.generation_at(found.first)

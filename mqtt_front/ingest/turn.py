@@ -4,6 +4,7 @@ Must not know when a turn is submitted or answered; `ingest` decides that.
 """
 
 import errno
+import sys
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
@@ -167,10 +168,13 @@ def _write_batch(
     data: bytes, lengths: bytes, topic_ids: bytes, flags: bytes, header_lengths: list[int] | int = 0
 ) -> WriteBatch:
     same = flags.count(flags[0]) == len(flags)
+    one_topic = (
+        topic_ids[:4] * len(flags) == topic_ids
+    )  # numpy costs more than all else about a single message
     return WriteBatch.from_columns(
         data,
         lengths,
-        np.frombuffer(topic_ids, np.uint32),
+        int.from_bytes(topic_ids[:4], sys.byteorder) if one_topic else np.frombuffer(topic_ids, np.uint32),
         flags=flags[0] if same else np.frombuffer(flags, np.uint8),
         header_lengths=header_lengths,
     )

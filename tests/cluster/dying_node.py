@@ -15,6 +15,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
+from timestone.commit.log_commit import LogCommit
 from timestone.disk.files import Files
 from timestone_cli.main import main
 from timestone_cluster.actions import Action, Propose, Send
@@ -158,6 +159,8 @@ class DyingNode:
         self.around(Node, "_beat", before="before ROLE beat")
         for flush in ("fdatasync", "fdatasync_both"):
             self.around(Files, flush, before="before ROLE flush", after="after ROLE flush")
+        self.around(Files, "begin_flush", before="before ROLE flush")
+        self.around(LogCommit, "end_flush", after="after ROLE flush")
         self._wrap_answers()
         self._wrap_shards()
         self._wrap_etcd()

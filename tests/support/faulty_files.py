@@ -213,6 +213,9 @@ class FaultyFiles(Files):
                 self.inner.fail_sync(fd)
             raise
 
+    def begin_flush(self, one: int, other: int, wake_fd: int) -> None:
+        """Have `fdatasync_both` called."""
+
     def fdatasync_both(self, one: int, other: int) -> None:
         """Flush one after the other: a test that plans the n-th operation means the same one each time."""
         self.fdatasync(one)

@@ -286,6 +286,9 @@ class RecordingFiles(Files):
     def fdatasync(self, fd: int) -> None:
         self._sync([fd])
 
+    def begin_flush(self, one: int, other: int, wake_fd: int) -> None:
+        """Record flushes: `fdatasync_both` does."""
+
     def fdatasync_both(self, one: int, other: int) -> None:
         self._sync([one, other])  # both begin before either is done, in the same order each time
 

@@ -8,8 +8,8 @@ import collections
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from typing import Protocol
+from contextlib import contextmanager, suppress
+from typing import NamedTuple, Protocol
 
 from timestone.commit.commit_delay import CommitDelay
 from timestone.commit.submission import Submission
@@ -19,7 +19,9 @@ from timestone.errors import LogFailed, StoreClosed
 from timestone.kernel import loops
 from timestone.metrics.histogram import Histogram
 from timestone.reading.wakeups import Woken
+from timestone.writing.active_segment import Mark
 from timestone.writing.log_end import INTERRUPTED, LogEnd, OpenFiles
+from timestone.writing.segment_writer import PendingFlush
 from timestone.writing.write_batch import WriteBatch
 
 _SYNCED = Ack.SYNCED
@@ -41,6 +43,24 @@ class SealEvents(Protocol):
 
     def segment_sealed(self) -> None:
         """Called after a segment was sealed."""
+
+
+class BackgroundFlush(NamedTuple):
+    """Flush of the growing segment that no thread waits for, but that holds the sync lock."""
+
+    pending: PendingFlush
+    end_offset: int
+    mark: Mark
+
+    @property
+    def has_ended(self) -> bool:
+        """Return whether `LogCommit.end_flush` waits for nothing."""
+        return self.pending.flush.has_ended
+
+    @property
+    def has_failed(self) -> bool:
+        """Wait for the end, and return whether a file could not be flushed."""
+        return self.pending.flush.wait()[0] != 0
 
 
 class LogCommit(loops.PreparedCommit):
@@ -79,6 +99,7 @@ class LogCommit(loops.PreparedCommit):
         self._batch_type, self._stored_type = WriteBatch, WriteBatch.stored_type
         self._unsynced: collections.deque[Submission] = collections.deque()
         self._flush_bytes = 0
+        self._background: BackgroundFlush | None = None
 
     # Appending.
 
@@ -117,6 +138,13 @@ class LogCommit(loops.PreparedCommit):
         if ack is Ack.MEMORY:
             submission.resolve()
         return submission
+
+    def submit_unflushed(self, submission: Submission) -> None:
+        """Take a submission at level `written`, and leave the flush to the caller. Raises as `submit`."""
+        self._end.check_appendable()
+        if not self._submit_inline(submission, None):
+            self._queue.put(submission)
+            self._committer.expect_write(self)
 
     @property
     def queued_bytes(self) -> int:
@@ -189,6 +217,7 @@ class LogCommit(loops.PreparedCommit):
             writer = self._active_segment.oldest_rolled()
             if self._end.failure is not None or writer is None:
                 return False
+            self._end_background_flush()
             with self.sync_lock:
                 if self._active_segment.synced_offset < writer.end_offset:
                     self._flush()
@@ -207,6 +236,7 @@ class LogCommit(loops.PreparedCommit):
     def close(self, closed: StoreClosed) -> None:
         """Write and flush all submissions, and refuse further ones. Appends that are written by then are flushed, so
         that nothing is in the log whose caller got StoreClosed."""
+        self._end_background_flush()
         try:
             if self._end.failure is None:
                 self.settle()
@@ -224,6 +254,7 @@ class LogCommit(loops.PreparedCommit):
 
     def delete(self, note: Callable[[], None], deleted: StoreClosed) -> OpenFiles:
         """Refuse further appends once `note` has returned; if it raises, nothing has changed."""
+        self._end_background_flush()
         with self.sync_lock, self._end.lock:
             self._end.check_open()
             note()
@@ -238,6 +269,7 @@ class LogCommit(loops.PreparedCommit):
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Let no write, flush or seal of this log run during the block."""
+        self._end_background_flush()  # first: a thread that seals may wait for it
         with self._seal_lock, self.sync_lock, self._end.lock:
             yield
 
@@ -245,6 +277,7 @@ class LogCommit(loops.PreparedCommit):
         """Replace the locks in a forked child, where a missing thread may hold them."""
         self._seal_lock = threading.Lock()
         self.sync_lock = threading.Lock()
+        self._background = None
 
     def fail_waiting(self, error: Exception) -> None:
         """Resolve every waiting submission with an error."""
@@ -303,6 +336,7 @@ class LogCommit(loops.PreparedCommit):
     def sync_to(self, end_offset: int) -> None:
         """Return when everything below `end_offset` is durable. A flush covers every write before its start."""
         while self._active_segment.synced_offset < end_offset:
+            self._end_background_flush()
             with self.sync_lock:
                 if self._active_segment.synced_offset >= end_offset:
                     break
@@ -334,6 +368,55 @@ class LogCommit(loops.PreparedCommit):
         except OSError as error:
             with self._end.lock:
                 self._end.fail_over_locked(error, self._end.topics.rewrite)
+
+    def begin_flush(self, wake_fd: int) -> BackgroundFlush | None:
+        """Begin a flush that `end_flush` is to end, for an event loop: eight bytes are written to `wake_fd` when that
+        waits for nothing. Return None where something else is to be done, too, so that only `sync` helps. Raises
+        LogFailed. Not for two threads at a time."""
+        end, active_segment = self._end, self._active_segment
+        if end.has_ended or active_segment.has_deferred_seals or not self.sync_lock.acquire(blocking=False):
+            return None
+        try:
+            with end.lock:
+                self._flush_bytes = active_segment.unsynced_bytes
+                end_offset, marks = end.begin_flush_locked()
+                if len(marks) == 1 and end.topics.is_synced:
+                    self.delay.begin()
+                    if (pending := marks[0].writer.begin_flush(wake_fd)) is not None:
+                        self._background = BackgroundFlush(pending, end_offset, marks[0])
+        except OSError as error:
+            with end.lock:
+                end.fail_over_locked(error, end.topics.rewrite)
+        finally:
+            if self._background is None:
+                self.sync_lock.release()
+        return self._background
+
+    def end_flush(self, background: BackgroundFlush) -> None:
+        """Wait for the end of a flush that `begin_flush` has begun, and take note of it. Any thread may, and the second
+        call does nothing. Raises LogFailed."""
+        background.pending.flush.wait()
+        end, mark = self._end, background.mark
+        with end.lock:
+            if self._background is not background:
+                return
+            try:
+                mark.writer.end_flush(background.pending)
+                self.flushes.observe(int(self.delay.end() * 1e9))
+                end.end_flush_locked(background.end_offset, [mark])
+            except OSError as error:
+                end.fail_over_locked(error, end.topics.rewrite)
+            finally:
+                self._background = None
+                self.sync_lock.release()
+        self._resolve_synced()
+
+    def _end_background_flush(self) -> None:
+        """Release the sync lock before it is taken: the thread that begins flushes may be this one. An error is kept
+        in the end of the log."""
+        if (background := self._background) is not None:
+            with suppress(LogFailed):
+                self.end_flush(background)
 
     def _resolve_synced(self) -> None:
         synced: list[Submission] = []

@@ -21,7 +21,6 @@ from types import TracebackType
 from typing import TypeAlias, cast
 
 from timestone.disk import access
-from timestone.disk.flush_helpers import FlushHelpers
 from timestone.kernel import loops
 
 Data: TypeAlias = bytes | bytearray | memoryview
@@ -45,12 +44,6 @@ def _named(error: OSError, fd: int) -> OSError:
 
 
 @functools.cache
-def _helpers() -> FlushHelpers:
-    """Return the helper threads of this process, shared by all stores."""
-    return FlushHelpers()
-
-
-@functools.cache
 def _fallocate() -> Callable[[int, int, int, int], int] | None:
     """Return fallocate of Linux; None elsewhere. Python offers only the form that grows the file."""
     try:
@@ -60,9 +53,6 @@ def _fallocate() -> Callable[[int, int, int, int], int] | None:
     function.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
     function.restype = ctypes.c_int
     return cast(Callable[[int, int, int, int], int], function)
-
-
-os.register_at_fork(after_in_child=_helpers.cache_clear)  # threads do not survive a fork
 
 
 class Files:
@@ -158,7 +148,7 @@ class Files:
     def fdatasync_both(self, one: int, other: int) -> None:
         """Flush two files concurrently: both take little longer than one. Raises after both have ended."""
         try:
-            pending = _helpers().begin(self.fdatasync, other)
+            flush = loops.Flush(other)
         except RuntimeError:  # the interpreter is shutting down and starts no threads
             self.fdatasync(one)
             self.fdatasync(other)
@@ -166,9 +156,18 @@ class Files:
         try:
             self.fdatasync(one)
         finally:
-            failure = pending.get()
-        if failure is not None:
-            raise failure
+            self.end_flush(flush)
+
+    def begin_flush(self, one: int, other: int, wake_fd: int) -> loops.Flush | None:
+        """Begin to flush two files concurrently, and have eight bytes written to `wake_fd` when both have ended. None:
+        call `fdatasync_both` instead."""
+        return loops.Flush(one, other, wake_fd)
+
+    def end_flush(self, flush: loops.Flush) -> None:
+        """Wait for the end of a flush. Raises the error of a file."""
+        number, fd = flush.wait()
+        if number:
+            raise _named(OSError(number, os.strerror(number)), fd)
 
     def sync_directory(self, path: Path) -> None:
         """Make creations, renames and removals in a directory durable."""

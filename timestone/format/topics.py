@@ -197,6 +197,11 @@ class TopicDictionary(loops.AssignedTopics):
             # One statement, which KeyboardInterrupt cannot split: otherwise a name would be written twice.
             self._end, self.written_count, self._unsynced = self._end + len(data), count, True
 
+    @property
+    def is_synced(self) -> bool:
+        """Return whether `sync` has nothing to flush."""
+        return not self._unsynced
+
     def sync(self) -> None:
         """Flush the written names. Raises OSError, after which only `rewrite` helps."""
         if not self._unsynced:

@@ -23,9 +23,10 @@ from libc.string cimport memcpy
 from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
 
 from collections import deque
+from os import register_at_fork
 from time import perf_counter
 
-from timestone.kernel.entries import HEADER_BYTES, NO_TOPIC
+from timestone.kernel.entries import HEADER_BYTES, NO_TOPIC, SHIPPED_FAULTS
 from timestone.record import FLAG_REMOVED, Record
 
 cdef extern from "_crc32c.h" nogil:
@@ -36,6 +37,15 @@ cdef extern from "_crc32c.h" nogil:
         uint32_t crc, uint32_t ordinal, uint64_t first, uint64_t second, uint64_t third, uint32_t last
     )
     uint32_t crc32c_of_portable(const uint8_t *data, size_t length)
+
+cdef extern from "_flush.h" nogil:
+    cdef struct flush:
+        int[2] fds
+        int count, taken, left, error, error_fd, wake_fd
+        flush *next
+    int flush_begin(flush *begun)
+    bint flush_has_ended(flush *begun, bint wait)
+    void flush_forked()
 
 cdef extern from "sys/uio.h" nogil:
     cdef struct iovec:
@@ -96,7 +106,7 @@ cdef extern from "Python.h" nogil:
     char *bytes_in "PyBytes_AS_STRING"(PyObject *piece)
     Py_ssize_t size_of "PyBytes_GET_SIZE"(PyObject *piece)
 
-INTERFACE = 21  # see timestone/kernel/loops.py
+INTERFACE = 22  # see timestone/kernel/loops.py
 CRC32C_BY_INSTRUCTION = bool(crc32c_start())
 
 cdef extern from "Python.h":
@@ -362,6 +372,43 @@ def pwritev(int fd, tuple pieces not None, int64_t position):
         PyErr_CheckSignals()
 
 
+cdef class Flush:
+    cdef flush _flush
+
+    def __init__(self, int one, int other=-1, int wake_fd=-1):
+        if self._flush.count:
+            raise RuntimeError("a flush begins once")
+        self._flush.fds = [one, other]
+        self._flush.count = 1 if other < 0 else 2
+        self._flush.left, self._flush.wake_fd = self._flush.count, wake_fd
+        if flush_begin(&self._flush) != 0:
+            self._flush.left = 0
+            raise RuntimeError("no thread can be started")
+
+    def __dealloc__(self):
+        self.ended()
+
+    @property
+    def has_ended(self):
+        return flush_has_ended(&self._flush, False)
+
+    def wait(self):
+        self.ended()
+        return self._flush.error, self._flush.error_fd
+
+    cdef inline void ended(self) noexcept:
+        with nogil:
+            flush_has_ended(&self._flush, True)
+
+
+def forked():
+    """Forget the threads of the parent in a forked child, which does not have them."""
+    flush_forked()
+
+
+register_at_fork(after_in_child=forked)
+
+
 cdef inline PyObject *piece_of(tuple pieces, Py_ssize_t number) except NULL:
     """Return a borrowed reference to a piece. Raises TypeError when it is not bytes."""
     return checked_piece(PyTuple_GET_ITEM(pieces, number))
@@ -601,6 +648,21 @@ cdef bint written(
     return system_pwrite(target.index_fd, entries, size, target.index_position) == size
 
 
+cdef int write_whole(Target *target, tuple pieces, int64_t position, Py_ssize_t size, bytes entries) except -1:
+    """Write records and entries that are there already, as `filled` does."""
+    cdef PyObject **items = &(<PyTupleObject *>pieces).ob_item[0]
+    cdef Py_ssize_t number, piece_count = PyTuple_GET_SIZE(pieces), entry_bytes = PyBytes_GET_SIZE(entries)
+    cdef const uint8_t *made = <const uint8_t *>PyBytes_AS_STRING(entries)
+    for number in range(piece_count):
+        piece_of(pieces, number)
+    if size + entry_bytes < LONG_WRITE_BYTES:
+        target.whole = written(target, items, piece_count, position, size, made, entry_bytes // ENTRY_BYTES)
+    else:
+        with nogil:
+            target.whole = written(target, items, piece_count, position, size, made, entry_bytes // ENTRY_BYTES)
+    return 0
+
+
 cdef ssize_t pieces_written(int fd, PyObject **pieces, Py_ssize_t count, int64_t position) noexcept nogil:
     """Return how many bytes one system call has written; -1 on an error or with too many pieces for one call."""
     cdef iovec vectors[IOV_MOST]
@@ -748,6 +810,75 @@ cdef Py_ssize_t first_unproven(
         if crc32c_of(data + start, length) != <uint32_t>entry.crcs:
             return number
     return count
+
+
+def shipped_flags(bytes entries not None, bytes data not None, int64_t topic_count):
+    cdef Py_ssize_t count = count_of(PyBytes_GET_SIZE(entries), ENTRY_BYTES), size = PyBytes_GET_SIZE(data)
+    cdef const uint8_t *first = <const uint8_t *>PyBytes_AS_STRING(entries)
+    cdef const uint8_t *bytes_of_records = <const uint8_t *>PyBytes_AS_STRING(data)
+    cdef int64_t flags
+    if count * ENTRY_BYTES + size < LONG_BYTES:
+        flags = all_flags(first, count, bytes_of_records, size, topic_count)
+    else:
+        with nogil:
+            flags = all_flags(first, count, bytes_of_records, size, topic_count)
+    if flags < 0:
+        raise ValueError(f"invalid records: {SHIPPED_FAULTS[-flags - 1]}")
+    return flags
+
+
+cdef int64_t all_flags(
+    const uint8_t *entries, Py_ssize_t count, const uint8_t *data, int64_t size, int64_t topic_count
+) noexcept nogil:
+    """Return the flags of all records together; -1 minus the number of a fault."""
+    cdef Entry entry
+    cdef Py_ssize_t number
+    cdef int64_t length, last_us = 1, flags = 0
+    cdef uint16_t flag
+    cdef bint has_topic
+    for number in range(count):
+        memcpy(&entry, entries + number * ENTRY_BYTES, ENTRY_BYTES)
+        length, flag = <int64_t>(entry.place >> 32), <uint16_t>(entry.marks >> 48)
+        has_topic = <uint32_t>entry.marks != U32_MAX  # NO_TOPIC
+        if length > size or crc32c_of(data, length) != <uint32_t>entry.crcs:
+            return -1
+        if entry.timestamp_us < last_us:
+            return -2
+        if has_topic and <int64_t>(entry.marks & U32_MAX) >= topic_count:
+            return -3
+        if <int64_t>(entry.marks >> 32 & U16_MAX) > length:
+            return -4
+        if flag & REMOVED and (length or has_topic):
+            return -5
+        data += length
+        size -= length
+        last_us = entry.timestamp_us
+        flags |= flag
+    return -1 if size else flags
+
+
+def placed_entries(bytes entries not None, *, int64_t position, int64_t ordinal, uint32_t salt_crc):
+    return placed(entries, position, ordinal, salt_crc)
+
+
+cdef bytes placed(bytes entries, int64_t position, int64_t ordinal, uint32_t salt_crc):
+    cdef Py_ssize_t number, count = count_of(PyBytes_GET_SIZE(entries), ENTRY_BYTES)
+    cdef uint32_t first = last_ordinal_fits(count, ordinal)
+    cdef bytes result = batches.of_size(count * ENTRY_BYTES)
+    cdef const uint8_t *source = <const uint8_t *>PyBytes_AS_STRING(entries)
+    cdef uint8_t *target = <uint8_t *>PyBytes_AS_STRING(result)
+    cdef Entry entry
+    cdef int64_t end = position
+    for number in range(count):
+        memcpy(&entry, source + number * ENTRY_BYTES, ENTRY_BYTES)
+        end += <int64_t>(entry.place >> 32)
+        if not 0 <= position <= end <= <int64_t>U32_MAX:
+            raise OverflowError(f"{end - position} bytes at position {position}")
+        entry.place = <uint64_t>position | entry.place >> 32 << 32
+        entry.crcs = <uint32_t>entry.crcs | <uint64_t>crc_of_entry(&entry, salt_crc, first + <uint32_t>number) << 32
+        memcpy(target + number * ENTRY_BYTES, &entry, ENTRY_BYTES)
+        position = end
+    return result
 
 
 def fitting(index, Py_ssize_t place, Py_ssize_t count, int64_t max_bytes):
@@ -926,6 +1057,7 @@ cdef class Columns:
     cdef public StoredPieces stored
     cdef public bytes lengths, crcs
     cdef public object topic_ids, flags, header_lengths
+    cdef public bytes made
 
     @classmethod
     def single(cls, bytes payload not None, int64_t topic_id, int64_t flags=0, int64_t header_length=0):
@@ -980,16 +1112,26 @@ cdef class PreparedSegment:
         if not self._is_plain:
             return self._write_with_entries(write_batch, timestamp_us)
         target.segment_fd, target.index_fd = self._segment_fd, self._index_fd
-        entries = filled(
-            write_batch.stored.pieces, write_batch.lengths, write_batch.topic_ids, write_batch.header_lengths, write_batch.flags,
-            self.size_bytes, timestamp_us, self.count, self._salt_crc, write_batch.crcs, &target,
-        )
+        if write_batch.made is None:
+            entries = filled(
+                write_batch.stored.pieces, write_batch.lengths, write_batch.topic_ids, write_batch.header_lengths, write_batch.flags,
+                self.size_bytes, timestamp_us, self.count, self._salt_crc, write_batch.crcs, &target,
+            )
+        else:
+            entries = placed(write_batch.made, self.size_bytes, self.count, self._salt_crc)
+            write_whole(&target, write_batch.stored.pieces, self.size_bytes, size_bytes, entries)
         if target.whole:
             self.count += count
             self.size_bytes += size_bytes
         else:
             self._write_again(write_batch.stored, entries)
         return entries
+
+
+cdef inline int64_t time_at(bytes entries, Py_ssize_t place):
+    cdef int64_t time_us
+    memcpy(&time_us, PyBytes_AS_STRING(entries) + place + 8, 8)
+    return time_us
 
 
 cdef class PreparedLog:
@@ -1010,11 +1152,17 @@ cdef class PreparedLog:
             return None
         cdef int64_t read_us = wall_us() if self._now_us is now_us else self._now_us()
         cdef int64_t time_us = max(read_us, self._last_timestamp_us)
+        cdef Py_ssize_t made_bytes
+        if write_batch.made is not None:
+            made_bytes = PyBytes_GET_SIZE(write_batch.made)
+            if not made_bytes or time_at(write_batch.made, 0) < self._last_timestamp_us:
+                return None
+            time_us = time_at(write_batch.made, made_bytes - ENTRY_BYTES)
         cdef int64_t count = write_batch.count, size_bytes = write_batch.size_bytes
         if (
             writer.size_bytes + size_bytes > self._segment_bytes
             or writer.count + count > self._segment_entries
-            or time_us - writer.created_us >= self._roll_age_us
+            or read_us - writer.created_us >= self._roll_age_us
         ):
             return None
         cdef int64_t position = writer.size_bytes

@@ -20,6 +20,14 @@ ENTRY_BYTES = 32
 HEADER_BYTES = 4096
 """The header page of an index file, before its first entry."""
 NO_TOPIC = 0xFFFF_FFFF
+SHIPPED_FAULTS = (
+    "their bytes do not match their checksums",
+    "expected times that never decrease",
+    "expected topic ids that the log has assigned",
+    "a header block is longer than its record",
+    "a removed one has bytes or a topic",
+)
+"""Why `loops.shipped_flags` refuses records."""
 
 ENTRY = np.dtype(
     [

@@ -18,6 +18,7 @@ __all__ = [
     "Budget",
     "Columns",
     "DurationCounts",
+    "Flush",
     "Lock",
     "NumberedNames",
     "OpenRecords",
@@ -44,12 +45,14 @@ __all__ = [
     "fitting",
     "gathered",
     "now_us",
+    "placed_entries",
     "proven_count",
     "pwritev",
+    "shipped_flags",
     "valid_count",
 ]
 
-INTERFACE = 21
+INTERFACE = 22
 """Incremented with every change of a signature or result, so that a stale build is not used with newer sources."""
 
 PURE_WANTED = os.environ.get("TIMESTONE_PURE", "").lower() not in ("", "0", "no", "false")
@@ -91,6 +94,7 @@ NAME = "pure Python" if _native is None else "native"
 if TYPE_CHECKING or _native is None:
     # Not at the top: no program with the compiled kernel spends time on importing these and the library of the crc.
     from timestone.kernel.crc import crc32c
+    from timestone.kernel.flush import Flush
     from timestone.kernel.open_records import OpenRecords, SegmentRecords
     from timestone.kernel.prepared import (
         AssignedTopics,
@@ -119,8 +123,10 @@ if TYPE_CHECKING or _native is None:
         fitting,
         gathered,
         now_us,
+        placed_entries,
         proven_count,
         pwritev,
+        shipped_flags,
         valid_count,
     )
 else:

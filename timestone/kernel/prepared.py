@@ -56,7 +56,17 @@ class StoredRun:
 class Columns:
     """Records to append, as columns: of `timestone.writing.write_batch.WriteBatch`."""
 
-    __slots__ = ("count", "crcs", "flags", "header_lengths", "lengths", "size_bytes", "stored", "topic_ids")
+    __slots__ = (
+        "count",
+        "crcs",
+        "flags",
+        "header_lengths",
+        "lengths",
+        "made",
+        "size_bytes",
+        "stored",
+        "topic_ids",
+    )
     count: int
     size_bytes: int
     stored: Any
@@ -68,6 +78,8 @@ class Columns:
     header_lengths: Any
     crcs: bytes
     """Checksum of the stored bytes of each record, u32 each, if already computed; otherwise empty."""
+    made: bytes | None
+    """Their entries as another replica has them, with the times to keep; None for new records. Compiled only."""
     stored_type: type[Any]
     """Subclass of `StoredPieces`."""
 

@@ -24,7 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 from timestone.kernel.crc import crc32c, row_contributions
-from timestone.kernel.entries import ENTRY, ENTRY_BYTES
+from timestone.kernel.entries import ENTRY, ENTRY_BYTES, NO_TOPIC, SHIPPED_FAULTS
+from timestone.record import FLAG_REMOVED
 
 # In quotes, because an array of Python 3.11 takes no parameters.
 Buffer: TypeAlias = "bytes | bytearray | memoryview | mmap | array[Any] | npt.NDArray[Any]"
@@ -274,6 +275,42 @@ def proven_count(entries: Buffer, data: Buffer, position: int) -> int:
         if start < 0 or start + length > len(view) or crc32c(view[start : start + length]) != crc:
             return number
     return len(starts)
+
+
+def shipped_flags(entries: bytes, data: bytes, topic_count: int) -> int:
+    """Return the flags of all records together. entries: of consecutive records, as another replica has them; their
+    positions and own checksums are not looked at. data: the stored bytes of all. topic_count: number of topics that
+    they may use. Raises ValueError for anything that no leader can have written."""
+    columns = np.frombuffer(entries, dtype=ENTRY)
+    lengths, times, topics = columns["length"], columns["timestamp_us"], columns["topic"]
+    ends = lengths.cumsum(dtype=np.int64)
+    starts = columns.copy()
+    starts["position"] = ends - lengths
+    removed, has_topic = (columns["flags"] & FLAG_REMOVED) != 0, topics != NO_TOPIC
+    for number, is_wrong in enumerate(
+        (
+            (ends[-1] if len(ends) else 0) != len(data) or proven_count(starts, data, 0) != len(columns),
+            np.any(times <= 0) or np.any(times[1:] < times[:-1]),
+            np.any(has_topic & (topics >= topic_count)),
+            np.any(columns["header_length"] > lengths),
+            np.any(removed & ((lengths > 0) | has_topic)),
+        )
+    ):
+        if is_wrong:
+            raise ValueError(f"invalid records: {SHIPPED_FAULTS[number]}")
+    return int(np.bitwise_or.reduce(columns["flags"], initial=0))
+
+
+def placed_entries(entries: bytes, *, position: int, ordinal: int, salt_crc: int) -> bytes:
+    """Return entries of consecutive records for another place. position, ordinal, salt_crc: as for `fill_entries`."""
+    _check_ordinals(len(entries) // ENTRY_BYTES, ordinal)
+    columns = np.frombuffer(bytearray(entries), dtype=ENTRY)  # numpy would copy it field by field
+    ends = position + columns["length"].cumsum(dtype=np.int64)
+    if position < 0 or (len(ends) and ends[-1] > _U32_MAX):
+        raise OverflowError(f"{ends[-1] - position} bytes at position {position}")
+    columns["position"] = ends - columns["length"]
+    columns["entry_crc"] = np.frombuffer(entry_crcs(columns, salt_crc, ordinal), dtype=np.uint32)
+    return columns.tobytes()
 
 
 def fitting(index: Buffer, place: int, count: int, max_bytes: int) -> tuple[int, int, int]:

@@ -48,6 +48,14 @@ class TailRun(StoredRun):
             int(offset), timestamp_us, name, data[start - begin : start - begin + length], (), flags
         )
 
+    def part(self, offset: int, count: int) -> tuple[bytes, bytes]:
+        """Return the entries and the stored bytes of some of these records."""
+        at = (offset - self.base_offset) * ENTRY_BYTES
+        begin, end = self.position_of(offset) - self.position, self.stored.size_bytes
+        if offset + count < self.end_offset:
+            end = self.position_of(offset + count) - self.position
+        return self.entries[at : at + count * ENTRY_BYTES], self.stored.joined()[begin:end]
+
     def data_of(self, entries: Entries) -> tuple[bytes | Callable[[], bytes], int]:
         """Return a buffer with the stored bytes of some entries of this run, at least one and in order, and its
         position in the segment."""

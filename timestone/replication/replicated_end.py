@@ -18,18 +18,10 @@ class ReplicatedEnd(LogEnd):
         if not self.leads:
             raise NotLeader(f"this replica of {self._folder.name} does not lead")
 
-    def write_locked(self, write_batch: WriteBatch) -> int:
-        """Write and publish a batch. Raises NotLeader for one of a client."""
-        if not isinstance(write_batch, ReplicaBatch) and write_batch.count:
-            self.check_leads()
-        return super().write_locked(write_batch)
-
     def write_prepared_locked(
         self, write_batch: WriteBatch, inline: bool = False, woken: list[Woken] | None = None
     ) -> int | None:
-        """See `LogEnd`. Records of a leader keep their times, which the prepared way does not."""
-        if isinstance(write_batch, ReplicaBatch):
-            return None
-        if write_batch.count:
+        """See `LogEnd`. Raises NotLeader for a batch of a client."""
+        if not isinstance(write_batch, ReplicaBatch) and write_batch.count:
             self.check_leads()
         return super().write_prepared_locked(write_batch, inline, woken)

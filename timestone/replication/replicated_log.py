@@ -11,13 +11,16 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar, cast
 
+import numpy as np
+
+from timestone.commit.log_commit import BackgroundFlush
 from timestone.commit.submission import Submission
 from timestone.config import Ack
 from timestone.errors import CorruptRecord, NotLeader, OffsetOutOfRange, StoreClosed, TimestoneError
-from timestone.kernel.entries import Entries
+from timestone.kernel.entries import ENTRY, ENTRY_BYTES
 from timestone.log import Log
 from timestone.reading.segment_list import SegmentList
-from timestone.reading.tail_cache import TailRun, fitting_count, joined_columns
+from timestone.reading.tail_cache import TailRun, fitting_count, joined
 from timestone.reading.wakeups import Woken
 from timestone.record import Record
 from timestone.replication.names_used import NamesUsed, names_of, noted_ceiling
@@ -28,7 +31,7 @@ from timestone.replication.replica_rewrites import ReplicaRewrites
 from timestone.replication.replicated_end import ReplicatedEnd
 from timestone.replication.replicated_segments import GENERATION_SHIFT, ReplicatedSegments, generation_of
 from timestone.segment import Run
-from timestone.writing.write_batch import WriteBatch
+from timestone.writing.write_batch import WriteBatch, check_write_batch
 
 T = TypeVar("T")
 _LOGGER = logging.getLogger("timestone")
@@ -52,10 +55,13 @@ class StoredRecords(NamedTuple):
     end: int
     entries: bytes
     data: bytes
-    names: int
-    """One more than the highest topic id of them; 0 for none."""
     begins_segment: bool
     """Whether a segment begins with them."""
+
+    @property
+    def names(self) -> int:
+        """Return one more than the highest topic id of them; 0 for none."""
+        return names_of(np.frombuffer(self.entries, dtype=ENTRY)["topic"])
 
 
 class ReplicatedLog(Log):
@@ -83,9 +89,9 @@ class ReplicatedLog(Log):
         highest id. Replaced as a whole."""
         self.repair = ReplicaRepair(self, self._store, self._segments.place, self._note_committed)
         self.on_written: Callable[[], None] = lambda: None
-        """Called when records were written, or became durable; by any thread, which it must not block."""
+        """Called when records were written, which the driver is to flush; by any thread, which it must not block."""
         self._waiting: list[tuple[int, int, Submission]] = []
-        """Submissions that are durable here and not yet committed."""
+        """Submissions that are written here and not yet committed."""
         self._numbers = itertools.count()
         self.level = Ack.SYNCED
         """At which this replica counts as having a record."""
@@ -188,9 +194,12 @@ class ReplicatedLog(Log):
             now = self.term
             if term not in (None, now):
                 raise NotLeader(f"this replica of {self.folder.name} has not led all the time")
-            super().submit(
-                write_batch, ack=self.level, done=lambda durable: self._flushed(submission, durable, now)
+            check_write_batch(write_batch)
+            write_batch.check(self.config.record_bytes, len(self.topics))
+            written = Submission(
+                write_batch, Ack.WRITTEN, lambda written: self._written(submission, written, now)
             )
+            self._commit.submit_unflushed(written)
         return submission
 
     def appender(self) -> Callable[[WriteBatch], range]:
@@ -203,19 +212,18 @@ class ReplicatedLog(Log):
     def _append(self, write_batch: WriteBatch, ack: Ack | str | None) -> int:
         return self.submit(write_batch, ack=self._store.config.ack if ack is None else ack).wait().start
 
-    def _flushed(self, submission: Submission, durable: Submission, term: int) -> None:
-        if durable.error is not None:
-            return submission.resolve(durable.error)
-        submission.offsets = durable.offsets
-        self.on_written()
+    def _written(self, submission: Submission, written: Submission, term: int) -> None:
+        if written.error is not None:
+            return submission.resolve(written.error)
+        submission.offsets = written.offsets
         with self.wakeups.lock:
             # Of an earlier term, its records may have been cut, and others may be at their offsets.
             leads, is_shown = (
                 self._replica_end.leads and term == self.term,
-                durable.offsets.stop <= self._end_offset,
+                written.offsets.stop <= self._end_offset,
             )
             if leads and not is_shown:
-                heapq.heappush(self._waiting, (durable.offsets.stop, next(self._numbers), submission))
+                heapq.heappush(self._waiting, (written.offsets.stop, next(self._numbers), submission))
                 return None
         return submission.resolve(None if leads else self._unknown())
 
@@ -298,6 +306,15 @@ class ReplicatedLog(Log):
         if batch.has_removed:
             self.read_compacted(self.extent[0])
 
+    def begin_flush(self, wake_fd: int) -> BackgroundFlush | None:
+        """Begin to flush what was written; see `LogCommit.begin_flush`."""
+        return self._commit.begin_flush(wake_fd)
+
+    def end_flush(self, background: BackgroundFlush) -> int:
+        """Take note of the end of a flush, and return the offset below which all is durable. Raises LogFailed."""
+        self._commit.end_flush(background)
+        return self.synced_offset
+
     def flush_later(self) -> bool:
         """Have what was written flushed in the background, as in a log of a single store at level `written`. Return
         False if the disk is too slow for it: a flush is to be awaited."""
@@ -320,28 +337,16 @@ class ReplicatedLog(Log):
         end = min(end, self.extent[0])
         if not self._start_offset <= first < end:
             raise OffsetOutOfRange(first, self._start_offset, end)
-        runs = self._gathered(first, end - first, max_bytes)
-        if runs:
-            entries, data, position = joined_columns(
-                runs, first, fitting_count(runs, first, end - first, max_bytes)
-            )
+        if runs := self._gathered(first, end - first, max_bytes):
+            count = fitting_count(runs, first, end - first, max_bytes)
+            entries, data = joined(runs).part(first, count)
         else:
-            entries, data, position = self._stored_in_files(first, end, max_bytes)
-        data = data if isinstance(data, bytes) else data()
-        begin = int(entries["position"][0]) - position
-        size_bytes = int(entries["length"].sum(dtype="u8"))
-        stored = data[begin : begin + size_bytes]
+            entries, data = self._stored_in_files(first, end, max_bytes)
         located = self.segment_list.locate(first)
-        return StoredRecords(
-            first,
-            first + len(entries),
-            entries.tobytes(),
-            stored,
-            names_of(entries["topic"]),
-            located is not None and located.base_offset == first,
-        )
+        begins_segment = located is not None and located.base_offset == first
+        return StoredRecords(first, first + len(entries) // ENTRY_BYTES, entries, data, begins_segment)
 
-    def _stored_in_files(self, first: int, end: int, max_bytes: int) -> tuple[Entries, bytes, int]:
+    def _stored_in_files(self, first: int, end: int, max_bytes: int) -> tuple[bytes, bytes]:
         def read(segment_list: SegmentList) -> Run:
             segment = segment_list.locate(first)
             if segment is None or segment.base_offset > first:
@@ -351,7 +356,9 @@ class ReplicatedLog(Log):
             return segment.read(first - segment.base_offset, max_records=count, max_bytes=max_bytes)
 
         run = self.look_up(read, first)
-        return run.entries, run.data, run.position
+        begin = int(run.entries["position"][0]) - run.position
+        size_bytes = int(run.entries["length"].sum(dtype="u8"))
+        return run.entries.tobytes(), run.data[begin : begin + size_bytes]
 
     def show(self, offset: int) -> None:
         """Show readers the records below an offset, and acknowledge them. Never goes back."""
@@ -438,7 +445,9 @@ class ReplicatedLog(Log):
         """Take note of written records; readers see them, and are woken, when they are shown."""
         self._tail.add(run)
         growing = self._active_segment.segment_list.segments[-1]
-        names = max(self.extent[1], names_of(write_batch.topic_ids))
+        names = self.extent[1]
+        if names < len(self.topics):  # else all are in use
+            names = max(names, names_of(write_batch.topic_ids))
         with self.wakeups.lock:
             growing.count = end_offset - growing.base_offset
             self.extent = end_offset, names

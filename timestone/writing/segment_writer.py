@@ -9,6 +9,7 @@ while nothing has to be undone."""
 
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -60,6 +61,14 @@ def remove_unborn(files: Files, index_path: Path, segment_path: Path) -> None:
     # The index first: a segment file without an index never held a record, an index without a segment file may have.
     files.discard(index_path)
     files.discard(segment_path)
+
+
+class PendingFlush(NamedTuple):
+    """Flush that was begun, and what it makes durable."""
+
+    flush: loops.Flush
+    checkpoint: Checkpoint
+    entry_count: int
 
 
 class SegmentWriter(loops.PreparedSegment):
@@ -255,16 +264,39 @@ class SegmentWriter(loops.PreparedSegment):
         This is where an acknowledged record reaches the disk. Called by one thread at a time while others write.
         Raises OSError, after which no later success is reliable for this segment."""
         checkpoint, size_bytes = self.checkpoint, self.size_bytes
-        if (
-            size_bytes >= _AHEAD_FIRST_BYTES
-            and self._ahead - size_bytes < min(size_bytes, _AHEAD_MOST_BYTES) // 2
-        ):
+        if self._is_ahead_due(size_bytes):
             self._allocate_ahead(size_bytes)
         self._flushing = True
         try:
             self._files.fdatasync_both(self._segment_fd, self._index_fd)
         finally:
             self._flushing = False
+        self._flushed(checkpoint, count)
+
+    def begin_flush(self, wake_fd: int) -> PendingFlush | None:
+        """Begin what `flush` does, see `Files.begin_flush`. Return None where more than a flush is due."""
+        checkpoint = self.checkpoint
+        if self._is_ahead_due(self.size_bytes):
+            return None
+        flush = self._files.begin_flush(self._segment_fd, self._index_fd, wake_fd)
+        self._flushing = flush is not None
+        return None if flush is None else PendingFlush(flush, checkpoint, self.count)
+
+    def end_flush(self, pending: PendingFlush) -> None:
+        """Wait for the end of a flush, and take note of it. Raises as `flush`."""
+        try:
+            self._files.end_flush(pending.flush)
+        finally:
+            self._flushing = False
+        self._flushed(pending.checkpoint, pending.entry_count)
+
+    def _is_ahead_due(self, size_bytes: int) -> bool:
+        return (
+            size_bytes >= _AHEAD_FIRST_BYTES
+            and self._ahead - size_bytes < min(size_bytes, _AHEAD_MOST_BYTES) // 2
+        )
+
+    def _flushed(self, checkpoint: Checkpoint, count: int) -> None:
         self._note_durable(checkpoint)
         self.synced_count = count
 

@@ -9,6 +9,7 @@ import pytest
 from flight_front.front import FlightFront
 from flight_front.settings import FlightSettings
 from tests.support.workload import crash_config
+from tests.timestone.replication.replicas import commit_alone
 from timestone.errors import NotLeader, UnknownLog
 from timestone.replication.replicated_log import ReplicatedLog
 from timestone.store import Store
@@ -25,7 +26,7 @@ def test_documents_of_a_shard_are_read_again_when_another_replica_has_led(tmp_pa
             fronts.documents(1)
         log = store.log(DOCUMENTS_LOG, 1)
         assert isinstance(log, ReplicatedLog)
-        log.on_written = lambda: log.show(min(log.extent[0], log.synced_offset))
+        commit_alone(log)
         with pytest.raises(NotLeader):
             fronts.documents(1)
         log.lead(1)

@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.waiting import wait_for
 from tests.support.workload import crash_config
+from tests.timestone.replication.replicas import commit_alone
 from timestone.config import Ack
 from timestone.errors import CorruptLog, NotLeader
 from timestone.reading import named_readers
@@ -28,7 +29,7 @@ def leading(path: Path, generation: int = 1) -> Iterator[tuple[Store, Replicated
     with Store(path, crash_config(segment_bytes=1 << 20), log_type=ReplicatedLog) as store:
         log = store.log("mqtt-state")
         assert isinstance(log, ReplicatedLog)
-        log.on_written = lambda: log.show(min(log.extent[0], log.synced_offset))
+        commit_alone(log)
         log.show(log.extent[0])
         log.lead(generation)
         yield store, log

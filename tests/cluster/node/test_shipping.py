@@ -1,7 +1,9 @@
 """Records of a leader, as messages."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -10,10 +12,11 @@ from timestone.errors import CorruptRecord
 from timestone.replication.replicated_log import ReplicatedLog
 from timestone.writing.write_batch import WriteBatch
 from timestone_cluster.actions import Ship
-from timestone_cluster.frames import Held, Records
-from timestone_cluster.node.shipping import Said, Shared, Shipping
+from timestone_cluster.frames import Committed, Held, Records
+from timestone_cluster.node import shipping
+from timestone_cluster.node.shipping import Said, Shared, Shipping, Surroundings
 from timestone_cluster.replica_log import ReplicaLog
-from timestone_cluster.transport.wire import decoded
+from timestone_cluster.transport.wire import Message, decoded
 
 
 class Shipped:
@@ -94,14 +97,74 @@ def test_link_ends_when_the_records_were_deleted(tmp_path: Path, monkeypatch: py
         assert not shipped.damaged
 
 
-def test_frame_is_repeated_only_after_it_was_noted_and_for_a_while() -> None:
-    said, frame = Said(), Held(1, "telemetry-0", 4)
-    assert not said.is_repeated("a", frame, 0.0)
-    assert not said.is_repeated("a", frame, 0.0), "a question has changed the answer"
-    said.note("a", frame, 0.0)
-    assert said.is_repeated("a", frame, 1.9)
-    assert not said.is_repeated("a", frame, 2.0)
-    assert not said.is_repeated("b", frame, 1.0)
-    assert not said.is_repeated("a", Held(1, "telemetry-0", 5), 1.0)
-    said.forget("a")
-    assert not said.is_repeated("a", frame, 1.0)
+class Heard:
+    """Nodes that are spoken to."""
+
+    def __init__(self) -> None:
+        self.frames: list[tuple[str, Message]] = []
+        self.beats: list[tuple[str, int, int]] = []
+
+    def send(self, node: str, item: list[bytes]) -> None:
+        self.frames.append((node, decoded(b"".join(item)[4:])[1]))
+
+    def beat(self, node: str, shard: int, generation: int) -> bool:
+        self.beats.append((node, shard, generation))
+        return True
+
+
+def saying(check: Callable[[Said, Heard], Awaitable[None]]) -> Heard:
+    """Run a check with what a shard 7 says, and return what was heard."""
+    heard = Heard()
+
+    async def run() -> None:
+        await check(Said(7, cast(Surroundings, heard)), heard)
+
+    asyncio.run(run())
+    return heard
+
+
+def test_heartbeat_repeats_a_frame_by_a_beat_until_it_is_old_or_the_connection_new(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_s = 100.0
+    monkeypatch.setattr(shipping, "now_s", lambda: now_s)
+    frame = Held(1, "telemetry-0", 4)
+
+    async def check(said: Said, heard: Heard) -> None:
+        nonlocal now_s
+        said.say("a", frame, is_beating=True)
+        now_s = 101.9
+        said.say("a", frame, is_beating=True)
+        assert (heard.frames, heard.beats) == ([("a", frame)], [("a", 7, 1)])
+        said.say("a", frame)
+        said.say("b", frame, is_beating=True)
+        later = Held(1, "telemetry-0", 5)
+        said.say("b", later, is_beating=True)
+        assert heard.frames[1:] == [("a", frame), ("b", frame), ("b", later)]
+        now_s = 102.0
+        said.say("a", frame, is_beating=True)
+        said.forget("a")
+        said.say("a", frame, is_beating=True)
+        assert heard.frames[4:] == 2 * [("a", frame)]
+        assert len(heard.beats) == 1
+
+    saying(check)
+
+
+def test_newest_committed_offset_of_each_log_is_said_after_what_the_loop_has_to_do() -> None:
+    async def check(said: Said, heard: Heard) -> None:
+        for offset in (1, 2):
+            said.say_soon("a", Committed(1, "telemetry-0", offset, 0, 0))
+        said.say_soon("a", Committed(1, "other-1", 9, 0, 0))
+        said.say_soon("b", Committed(1, "telemetry-0", 2, 0, 0))
+        assert heard.frames == []
+        await asyncio.sleep(0)
+        said.say_soon("a", Committed(1, "telemetry-0", 3, 0, 0))
+        await asyncio.sleep(0)
+
+    assert saying(check).frames == [
+        ("a", Committed(1, "telemetry-0", 2, 0, 0)),
+        ("a", Committed(1, "other-1", 9, 0, 0)),
+        ("b", Committed(1, "telemetry-0", 2, 0, 0)),
+        ("a", Committed(1, "telemetry-0", 3, 0, 0)),
+    ]

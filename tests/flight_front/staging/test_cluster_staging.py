@@ -13,6 +13,7 @@ from flight_front.staging.cluster_staging import GROUPS_SPACE, ClusterStaging
 from flight_front.staging.parts import PostOrder
 from tests.support.postings import frame
 from tests.support.workload import crash_config
+from tests.timestone.replication.replicas import commit_alone
 from timestone.errors import NotLeader
 from timestone.replication.replicated_log import ReplicatedLog
 from timestone.spool.format import PostingId
@@ -37,7 +38,7 @@ class Shard:
     def _log(self, store: Store, name: str) -> ReplicatedLog:
         log = store.log(name)
         assert isinstance(log, ReplicatedLog)
-        log.on_written = lambda: log.show(min(log.extent[0], log.synced_offset))
+        commit_alone(log)
         return log
 
     def lead(self, generation: int) -> None:

@@ -1,7 +1,8 @@
 """Two replicas of one log, and shipping from one to the other."""
 
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.support.recording_files import RecordingFiles
@@ -9,6 +10,7 @@ from tests.support.step_clock import StepClock
 from tests.support.workload import crash_config
 from timestone.commit.submission import Submission
 from timestone.config import Ack
+from timestone.errors import StoreClosed
 from timestone.replication.replicated_log import ReplicatedLog
 from timestone.store import Store
 from timestone.writing.write_batch import WriteBatch
@@ -38,6 +40,21 @@ def recorded(path: Path, files: RecordingFiles) -> Store:
     return Store(
         path, crash_config(segment_entries=8), files=files, clock=StepClock(), log_type=ReplicatedLog
     )
+
+
+def commit_alone(log: ReplicatedLog) -> None:
+    """Flush and show what is written to a log, in a thread, until it is closed: what a leader does that is alone."""
+    written = threading.Event()
+
+    def run() -> None:
+        with suppress(StoreClosed):
+            while True:
+                written.wait(0.05)
+                written.clear()
+                log.show(log.sync())
+
+    threading.Thread(target=run, daemon=True).start()
+    log.on_written = written.set
 
 
 def submitted(log: ReplicatedLog, *payloads: bytes, topic: str = "t") -> Submission:

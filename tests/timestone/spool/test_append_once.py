@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.postings import frame
 from tests.support.workload import crash_config
+from tests.timestone.replication.replicas import commit_alone
 from timestone.config import Ack
 from timestone.errors import NotLeader
 from timestone.kernel.entries import NO_TOPIC
@@ -28,7 +29,7 @@ def leading(path: Path) -> Iterator[tuple[Store, ReplicatedLog]]:
     with Store(path, crash_config(segment_entries=10), log_type=ReplicatedLog) as store:
         log = store.log("t")
         assert isinstance(log, ReplicatedLog)
-        log.on_written = lambda: log.show(min(log.extent[0], log.synced_offset))
+        commit_alone(log)
         log.lead(1)
         yield store, log
         log.follow()
