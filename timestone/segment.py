@@ -85,6 +85,11 @@ class OpenPair:
         )
 
     @property
+    def is_deleted(self) -> bool:
+        """Return whether the file of the records has no name any more."""
+        return self._files.link_count(self.segment_fd) == 0
+
+    @property
     def framed(self) -> bool:
         """Return whether the file is compressed, so that `read` is the only way to its bytes."""
         return self._framed is not None
@@ -224,7 +229,7 @@ class Segment(loops.ShownSegment):
         before it."""
         pair = self._pair_for(first)
         entries = self.mapped_entries(pair, first, min(last, pair.entry_room))
-        return entries[: self._valid_count(first, entries)]
+        return entries[: self._valid_count(pair, first, entries)]
 
     def read_some(self, ordinals: Ordinals, entries: Entries) -> list[Run]:
         """Return the records of increasing `ordinals` with the valid `entries`, with one pread for each group that
@@ -355,7 +360,7 @@ class Segment(loops.ShownSegment):
 
     def _checked(self, pair: OpenPair, ordinal: int, entries: Entries) -> Run:
         """Read the bytes of `entries` and keep the records up to the first that fails its check."""
-        entries = entries[: self._valid_count(ordinal, entries)]
+        entries = entries[: self._valid_count(pair, ordinal, entries)]
         run = self._fetched_range(pair, ordinal, entries)
         good = self._proven_count(pair, run)
         self._note_verified(ordinal, ordinal + good)  # no further: what lies behind was cut off for a reason
@@ -367,16 +372,23 @@ class Segment(loops.ShownSegment):
         end = int(last["position"]) + int(last["length"])
         return Run(ordinal, entries, pair.read(position, end - position), position)
 
-    def _valid_count(self, ordinal: int, entries: Entries) -> int:
+    def _valid_count(self, pair: OpenPair, ordinal: int, entries: Entries) -> int:
         """Return the number of valid entries at the front. Raises CorruptRecord for none."""
         if self._is_verified(ordinal, ordinal + len(entries)):
             return len(entries)
         good = self.seal.valid_count(entries, ordinal)
         if good == 0 and len(entries):
-            raise CorruptRecord(
-                self.index_path, self.base_offset + ordinal, "its index entry does not match its crc"
-            )
+            raise self._damaged(pair, self.index_path, ordinal, "its index entry does not match its crc")
         return good
+
+    def _damaged(self, pair: OpenPair, path: Path, ordinal: int, why: str) -> Exception:
+        """Return the error for a record that is not valid: that of a missing file if the segment was deleted since, for
+        the owner of a replica may have written another one under its name, and an index and bytes of two do not belong
+        together."""
+        if pair.is_deleted:
+            self.release()
+            return FileNotFoundError(errno.ENOENT, "the segment was replaced", str(self.segment_path))
+        return CorruptRecord(path, self.base_offset + ordinal, why)
 
     def _proven_count(self, pair: OpenPair, run: Run, *, strict: bool = True) -> int:
         """Return the number of records at the front whose bytes match their entries. Raises CorruptRecord for none,
@@ -387,7 +399,7 @@ class Segment(loops.ShownSegment):
             cut = position - run.position + length > len(run.data)
             why = "the segment file ends inside it" if cut else "its bytes do not match their crc"
             why = pair.damage_in(position, length) or why
-            raise CorruptRecord(self.segment_path, self.base_offset + run.base_ordinal, why)
+            raise self._damaged(pair, self.segment_path, run.base_ordinal, why)
         return good
 
     def _is_verified(self, first: int, last: int) -> bool:

@@ -81,6 +81,28 @@ def test_log_is_unknown_when_it_is_deleted_between_its_listing_and_its_opening(t
         view.log(LOG)
 
 
+@pytest.mark.parametrize("suffix", [".index", ".segment"])
+def test_view_reads_files_again_that_were_written_under_the_names_of_deleted_ones(
+    tmp_path: Path, suffix: str
+) -> None:
+    """An index and the bytes of two segments do not belong together; neither is damaged."""
+    with small(tmp_path) as store:
+        log = leading(store, 3)
+        log.show(3)
+        with timestone.view(tmp_path) as view:
+            shown = view.log(LOG)
+            (segment,) = shown.segment_list.segments
+            segment.pair()
+            for path in (segment.index_path, segment.segment_path):
+                shutil.copy(path, path.with_suffix(".copy"))
+                if path.suffix == suffix:  # as if the view had opened one of the other segment
+                    with path.open("r+b") as file:
+                        file.seek(4096 if suffix == ".index" else 0)
+                        file.write(b"?")
+                path.with_suffix(".copy").replace(path)
+            assert [bytes(record.payload) for record in shown.read(0)] == [b"0", b"1", b"2"]
+
+
 @pytest.mark.timeout(60 + 2 * SECONDS)
 def test_views_show_each_record_as_it_was_committed_while_another_process_writes_files_again(
     tmp_path: Path,
