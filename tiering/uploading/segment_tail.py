@@ -14,7 +14,7 @@ import numpy as np
 from timestone.disk.files import Files
 from timestone.errors import CorruptLog
 from timestone.index import COMMITTED_POSITIONS, DamagedIndex, IndexHeader, Trailer, committed_slot
-from timestone.kernel.entries import HEADER_BYTES, Entries
+from timestone.kernel.entries import ENTRY, HEADER_BYTES, Entries
 from timestone.kernel.entry_checksum import EntrySeal
 from timestone.segment import RUN_RECORDS, Segment
 from timestone.writing.sealing import SegmentFacts, write_index
@@ -89,11 +89,10 @@ class SegmentTail:
         """Yield the entries of the tail in chunks."""
         segment, ordinal = self._segment, self._skipped
         seal = EntrySeal(log_id, segment.base_offset + self._skipped)
-        start: int | None = None
+        position = 0
         while ordinal < segment.count:
-            entries = np.array(segment.read_entries(ordinal, min(ordinal + RUN_RECORDS, segment.count)))
-            start = int(entries["position"][0]) if start is None else start
-            entries["position"] -= np.uint32(start)
-            seal.close(entries, ordinal - self._skipped)
-            yield entries
+            entries = segment.read_entries(ordinal, min(ordinal + RUN_RECORDS, segment.count))
+            made = seal.placed(entries.tobytes(), ordinal=ordinal - self._skipped, position=position)
+            yield np.frombuffer(made, dtype=ENTRY)
             ordinal += len(entries)
+            position += int(entries["length"].sum(dtype=np.int64))

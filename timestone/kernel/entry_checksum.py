@@ -22,9 +22,9 @@ class EntrySeal:
         self.salt_crc = crc32c(_SALT.pack(log_id, base_offset))
         """CRC-32C of log id and base offset, from which the checksum of every entry continues."""
 
-    def close(self, entries: Entries, first_ordinal: int) -> None:
-        """Fill in `entry_crc`; all other columns are set."""
-        entries["entry_crc"] = self._crcs(entries, first_ordinal)
+    def placed(self, entries: bytes, *, ordinal: int, position: int) -> bytes:
+        """Return entries of records that lie back to back, for another place: with new positions and checksums."""
+        return loops.placed_entries(entries, position=position, ordinal=ordinal, salt_crc=self.salt_crc)
 
     def valid(self, entries: Entries, first_ordinal: int) -> npt.NDArray[np.bool_]:
         """Return which entries match their checksum for this log, segment and ordinal."""

@@ -83,9 +83,8 @@ class LogCopy:
         times = np.maximum.accumulate(np.maximum(entries["timestamp_us"], self._last_us))
         self.later_count += int(np.count_nonzero(times != entries["timestamp_us"]))
         entries["timestamp_us"] = times
-        entries["position"] = entries["position"].astype(np.int64) + writer.size_bytes
-        writer.seal.close(entries, writer.count)
-        writer.write(StoredBytes((data,), len(data)), entries.tobytes())
+        place = {"ordinal": writer.count, "position": writer.size_bytes}
+        writer.write(StoredBytes((data,), len(data)), writer.seal.placed(entries.tobytes(), **place))
         self._last_us = int(times[-1])
         self.records += int(np.count_nonzero((entries["flags"] & FLAG_REMOVED) == 0))
         self.bytes += len(data)

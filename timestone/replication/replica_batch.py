@@ -40,7 +40,7 @@ class ReplicaBatch(WriteBatch):
 
     def entries(self, seal: EntrySeal, *, ordinal: int, position: int, timestamp_us: int) -> bytes:
         """Return the index entries of the batch, with the leader's times."""
-        return loops.placed_entries(self.made, position=position, ordinal=ordinal, salt_crc=seal.salt_crc)
+        return seal.placed(self.made, ordinal=ordinal, position=position)
 
     @property
     def first_timestamp_us(self) -> int:

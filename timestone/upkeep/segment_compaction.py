@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from timestone.disk.files import Files
 from timestone.index import IndexHeader, Trailer
-from timestone.kernel.entries import HEADER_BYTES, NO_TOPIC, Entries
+from timestone.kernel.entries import ENTRY, HEADER_BYTES, NO_TOPIC, Entries
 from timestone.record import FLAG_REMOVED
 from timestone.segment import Run, Segment
 from timestone.upkeep.segment_check import check_rewritten
@@ -82,11 +82,9 @@ class CompactedCopy:
             entries["topic"][gone] = NO_TOPIC
             for column in ("length", "header_length", "data_crc"):
                 entries[column][gone] = 0
-            ends = end + np.cumsum(entries["length"], dtype=np.int64)
-            entries["position"] = ends - entries["length"]
-            self._segment.seal.close(entries, first)
-            end = int(ends[-1])
-            yield entries
+            made = self._segment.seal.placed(entries.tobytes(), ordinal=first, position=end)
+            end += int(entries["length"].sum(dtype=np.int64))
+            yield np.frombuffer(made, dtype=ENTRY)
 
 
 def _kept_bytes(run: Run, kept: Mask) -> bytes:

@@ -12,14 +12,10 @@ the old ones one by one: their records lie at the same positions, so either inde
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
 from timestone.disk.files import Files
 from timestone.format import names
 from timestone.format.quarantine import Quarantine
 from timestone.index import IndexHeader
-from timestone.kernel.entries import ENTRY
-from timestone.kernel.entry_checksum import EntrySeal
 from timestone.reading.tail_cache import TailRun
 from timestone.writing.segment_writer import SegmentWriter
 
@@ -36,7 +32,8 @@ def rewrite(files: Files, folder: Path, header: IndexHeader, runs: Sequence[Tail
     writer = SegmentWriter(files, folder, header, suffix=names.TEMPORARY_SUFFIX)
     try:
         for run in runs:
-            writer.write(run.stored, _moved(run, writer.seal, writer.count, writer.size_bytes))
+            place = {"ordinal": writer.count, "position": writer.size_bytes}
+            writer.write(run.stored, writer.seal.placed(run.entries, **place))
         writer.raise_ceiling(writer.end_offset)
         writer.flush(writer.count)
         writer.note_synced(writer.count, writer.size_bytes)
@@ -52,10 +49,3 @@ def put_pair_aside(files: Files, folder: Path, base_offset: int) -> None:
     lost_files = Quarantine(files, folder)
     lost_files.keep(names.index_path(folder, base_offset))
     lost_files.keep(names.segment_path(folder, base_offset))
-
-
-def _moved(run: TailRun, seal: EntrySeal, ordinal: int, position: int) -> bytes:
-    entries = np.frombuffer(run.entries, dtype=ENTRY).copy()
-    entries["position"] = entries["position"].astype(np.int64) + (position - run.position)
-    seal.close(entries, ordinal)
-    return entries.tobytes()

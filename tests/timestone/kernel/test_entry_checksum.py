@@ -20,20 +20,18 @@ def sealed_entries(count: int, first_ordinal: int = 0, seal: EntrySeal | None = 
     entries["timestamp_us"] = 1_700_000_000_000_000 + np.arange(count)
     entries["topic"] = np.arange(count) % 7
     entries["data_crc"] = np.arange(count) * 77
-    (seal or EntrySeal(LOG_ID, BASE)).close(entries, first_ordinal)
-    return entries
+    made = (seal or EntrySeal(LOG_ID, BASE)).placed(entries.tobytes(), ordinal=first_ordinal, position=0)
+    return np.frombuffer(bytearray(made), dtype=ENTRY)
 
 
 def test_entry_has_the_bytes_that_the_format_page_shows() -> None:
     entries = np.zeros(1, dtype=ENTRY)
     entries[0] = (0x01020304, 0x05060708, 0x1112131415161718, NO_TOPIC, 0x2122, 0x3132, 0x41424344, 0)
-    EntrySeal(LOG_ID, BASE).close(entries, 5)
+    made = EntrySeal(LOG_ID, BASE).placed(entries.tobytes(), ordinal=5, position=0x01020304)
     fixed = struct.pack(
         "<IIqIHHI", 0x01020304, 0x05060708, 0x1112131415161718, 0xFFFFFFFF, 0x2122, 0x3132, 0x41424344
     )
-    assert entries.tobytes() == fixed + struct.pack(
-        "<I", crc32c(struct.pack("<QQI", LOG_ID, BASE, 5) + fixed)
-    )
+    assert made == fixed + struct.pack("<I", crc32c(struct.pack("<QQI", LOG_ID, BASE, 5) + fixed))
 
 
 @pytest.mark.parametrize("count", [1, 2, 11, 12, 13, 1023, 1025])
@@ -94,10 +92,9 @@ def test_pages_of_other_bytes_are_invalid(fill: Callable[[int], bytes], count: i
 
 def test_zero_entry_is_invalid_even_where_its_checksum_would_hold() -> None:
     """All-zero bytes with the right crc can only be made on purpose; the rule must not hang on luck."""
-    entries = np.zeros(20, dtype=ENTRY)
     seal = EntrySeal(LOG_ID, BASE)
-    seal.close(entries, 0)
-    assert not seal.valid(entries, 0).any()
+    made = seal.placed(bytes(20 * ENTRY_BYTES), ordinal=0, position=0)
+    assert not seal.valid(np.frombuffer(made, dtype=ENTRY), 0).any()
 
 
 def test_entries_with_gaps_in_memory_are_checked_too() -> None:

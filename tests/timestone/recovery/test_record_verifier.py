@@ -29,9 +29,9 @@ class Pair:
         entries["timestamp_us"] = 5
         entries["topic"] = [NO_TOPIC if number % 2 else number % 7 for number in range(len(PAYLOADS))]
         entries["data_crc"] = [crc32c(payload) for payload in PAYLOADS]
-        SEAL.close(entries, 0)
+        made = SEAL.placed(entries.tobytes(), ordinal=0, position=0)
         self.index, self.segment = folder / "i", folder / "s"
-        self.index.write_bytes(bytes(HEADER_BYTES) + entries.tobytes() + bytes(3200))
+        self.index.write_bytes(bytes(HEADER_BYTES) + made + bytes(3200))
         self.segment.write_bytes(b"".join(PAYLOADS))
 
     def flip(self, path: Path, position: int) -> None:
@@ -107,8 +107,8 @@ def test_unreadable_pages_cost_only_their_records(tmp_path: Path) -> None:
     entries["position"] = np.arange(10) * 4000
     entries["timestamp_us"], entries["topic"] = 5, NO_TOPIC
     entries["data_crc"] = [crc32c(payload) for payload in big]
-    SEAL.close(entries, 0)
-    pair.index.write_bytes(bytes(HEADER_BYTES) + entries.tobytes())
+    made = SEAL.placed(entries.tobytes(), ordinal=0, position=0)
+    pair.index.write_bytes(bytes(HEADER_BYTES) + made)
     pair.segment.write_bytes(b"".join(big))
     read = files.inner.pread
 
