@@ -292,7 +292,7 @@ class Shard:
             self._flush(name)
 
     def _flush(self, name: str) -> None:
-        if name not in self._flushing:
+        if name not in self._flushing and not self._is_closed:
             self._flushing.add(name)
             ended = functools.partial(self._flushed, name, self._replica.logs[name], self._cuts)
             self._flushes.begin(self._logs[name], ended)

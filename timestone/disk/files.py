@@ -163,9 +163,12 @@ class Files:
             self.end_flush(flush)
 
     def begin_flush(self, one: int, other: int, wake_fd: int) -> loops.Flush | None:
-        """Begin to flush two files concurrently, and have eight bytes written to `wake_fd` when both have ended. None:
-        call `fdatasync_both` instead."""
-        return loops.Flush(one, other, wake_fd)
+        """Begin to flush two files concurrently, and have eight bytes written to `wake_fd` when both have ended. None
+        if that cannot be done: call `fdatasync_both` instead."""
+        try:
+            return loops.Flush(one, other, wake_fd)
+        except RuntimeError:  # no thread can be started
+            return None
 
     def end_flush(self, flush: loops.Flush) -> None:
         """Wait for the end of a flush. Raises the error of a file."""
