@@ -37,7 +37,7 @@ def test_it_measures_a_cluster_beside_a_single_node_and_leaves_nothing_behind(
     assert run(command, "--quick", "--only", "qos1", "--json", "--dir", str(tmp_path)) == 0
     result = json.loads(capsys.readouterr().out)["result"]
     found = {(row["case"], row["figure"]): row for row in result["rows"]}
-    assert {case for case, _ in found} == {"qos1 single", "qos1 cluster", "qos1 relayed"}
+    assert {case for case, _ in found} == {"qos1 single", "qos1 cluster", "qos1 relayed", "qos1 bare"}
     assert found["qos1 cluster", "per_s"]["ratio"]["median"] > 0
     assert result["versions"] == {}
     reached = {goal["what"]: goal["value"] for goal in result["goals"]}
