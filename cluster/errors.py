@@ -23,6 +23,11 @@ class ClusterExists(ClusterError):
     """There is a cluster of this name already."""
 
 
+class NodeLeft(ClusterError):
+    """A node that an operation waits for is not registered any more. Repeat the operation when it is, or with another
+    one."""
+
+
 class AppendUnknown(ClusterError):
     """An append through the cluster may be in the log or not: the leader was lost before it answered."""
 

@@ -1,11 +1,11 @@
 """Moving replicas and leaders between nodes, in etcd, while the nodes run."""
 
 import asyncio
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, nullcontext, suppress
 
-from timestone_cluster.errors import EtcdUnavailable
-from timestone_cluster.etcd.client import Coordinator, KeyValue
+from timestone_cluster.errors import EtcdUnavailable, NodeLeft
+from timestone_cluster.etcd.client import Coordinator
 from timestone_cluster.etcd.keys import ClusterKeys, encode_pin
 from timestone_cluster.etcd.registry import below, cluster_of
 from timestone_cluster.operations import ClusterStatus, cluster_status
@@ -28,7 +28,8 @@ async def replace_node(
     has its replicas at all times: the new node is in sync before the old one leaves. May be repeated.
 
     old, new: ids, or names of registered nodes. only: one shard. timeout_s: for each shard. Raises ValueError for nodes
-    that cannot be exchanged, TimeoutError with the shard as it was, WrongCluster, UndecodableValue, EtcdUnavailable."""
+    that cannot be exchanged, WrongCluster, UndecodableValue, EtcdUnavailable; NodeLeft for the new one, or TimeoutError
+    with what was waited for: that shard is as it was."""
     found = await cluster_status(etcd, keys)
     if only is not None and only >= len(found.shards):
         raise ValueError(f"invalid shard: expected one below {len(found.shards)}, got {only}")
@@ -41,30 +42,32 @@ async def replace_node(
         raise ValueError(f"invalid node {new}: expected a registered one")
     if both := [one.number for one in shards if comes in one.replicas]:
         raise ValueError(f"invalid node {new}: it has a replica of shard {both[0]} already")
-    if only is None:
-        await etcd.put(keys.leaving(leaves), old.encode())
     name = next(one.name for one in found.nodes if one.id == comes)
-    for shard in shards:
-        pin = tuple(comes if node == leaves else node for node in shard.replicas)
-        before = (await etcd.read(keys.pinned(shard.number))).pairs.get(keys.pinned(shard.number))
-        await etcd.put(keys.pinned(shard.number), encode_pin(pin))  # so that the balancer wants the same
-        is_done = False
-        try:
-            async with asyncio.timeout(timeout_s):
-                await _replace(etcd, keys, shard.number, leaves, comes, name, progress)
-            is_done = True
-        finally:
-            if not is_done:
-                await _unpin(etcd, keys, shard.number, before)
-            await _spare(etcd, keys, shard.number, comes)
+    leaving = _kept(etcd, keys.leaving(leaves), old.encode()) if only is None else nullcontext()
+    async with leaving:
+        for shard in shards:
+            pin = encode_pin(tuple(comes if node == leaves else node for node in shard.replicas))
+            try:
+                async with _kept(etcd, keys.pinned(shard.number), pin):  # so that the balancer wants the same
+                    await _replace(etcd, keys, shard.number, leaves, comes, name, timeout_s, progress)
+            finally:
+                await _spare(etcd, keys, shard.number, comes)
 
 
-async def _unpin(etcd: Coordinator, keys: ClusterKeys, number: int, before: KeyValue | None) -> None:
-    with suppress(EtcdUnavailable):
-        if before is None:
-            await etcd.delete(keys.pinned(number))
-        else:
-            await etcd.put(keys.pinned(number), before.value)
+@asynccontextmanager
+async def _kept(etcd: Coordinator, key: str, value: bytes) -> AsyncIterator[None]:
+    """Put a value, and put back what was there before if the block fails."""
+    before = (await etcd.read(key)).pairs.get(key)
+    await etcd.put(key, value)
+    try:
+        yield
+    except BaseException:
+        with suppress(EtcdUnavailable):
+            if before is None:
+                await etcd.delete(key)
+            else:
+                await etcd.put(key, before.value)
+        raise
 
 
 async def unpin_shard(etcd: Coordinator, keys: ClusterKeys, number: int) -> None:
@@ -84,34 +87,60 @@ async def _replace(
     old: str,
     new: str,
     name: str,
+    timeout_s: float,
     progress: Callable[[str], None],
 ) -> None:
     """Replace a node in one shard. old, new: ids. name: of the new one."""
-    while True:
-        pairs = (await etcd.read(keys.prefix)).pairs
-        pair = pairs.get(keys.shard(number))
-        record = ShardRecord.decode(pair.value) if pair is not None else None
-        if pair is None or record is None or old not in record.replicas:
-            return
-        change, done = record.adds(new), "copies the records"
-        if new in record.adding:
-            change, done = record.moved(new, old, cluster_of(pairs, keys).min_isr), "has taken the place"
-        if node_of(record.leader or "") == old and new in map(node_of, record.isr):
-            change = None
-            if keys.wanted(number) not in pairs:  # it hands over once nothing waits
-                await etcd.put(keys.wanted(number), new.encode())
-        elif dict(record.left).get(new) == record.generation and keys.wanted(number) not in pairs:
-            # It comes back in another generation only.
-            others = [node for node in map(node_of, record.isr) if keys.node(node) in pairs]
-            other = next((node for node in others if node != node_of(record.leader or "")), None)
-            if other is not None:
-                await etcd.put(keys.wanted(number), other.encode())
-        if change is None:
-            await asyncio.sleep(_PAUSE_S)
-            continue
-        outcome = await etcd.put(keys.shard(number), change.encode(), revision=pair.revision)
-        if outcome.is_done:
-            progress(f"shard {number}: {name} {done}")
+
+    async def step() -> str:
+        """Make the next change that can be made, and return what has to happen before another one can."""
+        while True:
+            pairs = (await etcd.read(keys.prefix)).pairs
+            pair = pairs.get(keys.shard(number))
+            record = ShardRecord.decode(pair.value) if pair is not None else None
+            if pair is None or record is None or old not in record.replicas:
+                return ""
+            if keys.node(new) not in pairs:
+                raise NodeLeft(f"node {name} has left before it was in sync in shard {number}")
+            change, done = record.adds(new), "copies the records"
+            if new in record.adding:
+                change, done = record.moved(new, old, cluster_of(pairs, keys).min_isr), "has taken the place"
+            waits = f"shard {number}: {name} is not in sync"
+            if node_of(record.leader or "") == old and new in map(node_of, record.isr):
+                change, waits = None, f"shard {number}: the node that leaves leads it"
+                if keys.wanted(number) not in pairs:  # it hands over once nothing waits
+                    await etcd.put(keys.wanted(number), new.encode())
+            elif record.leader is None or keys.node(node_of(record.leader)) not in pairs:
+                waits = f"shard {number}: it has no leader"
+            elif dict(record.left).get(new) == record.generation and keys.wanted(number) not in pairs:
+                # It comes back in another generation only.
+                others = [node for node in map(node_of, record.isr) if keys.node(node) in pairs]
+                other = next((node for node in others if node != node_of(record.leader)), None)
+                if other is not None:
+                    await etcd.put(keys.wanted(number), other.encode())
+            if change is None:
+                return waits
+            outcome = await etcd.put(keys.shard(number), change.encode(), revision=pair.revision)
+            if outcome.is_done:
+                progress(f"shard {number}: {name} {done}")
+
+    await _until_done(step, timeout_s)
+
+
+async def _until_done(
+    step: Callable[[], Awaitable[str]], timeout_s: float, progress: Callable[[str], None] = lambda line: None
+) -> None:
+    """Wait until a step returns nothing that it waits for. Raises TimeoutError with what it has waited for last."""
+    waits = ""
+    try:
+        async with asyncio.timeout(timeout_s):
+            while found := await step():
+                if found != waits:
+                    progress(found)
+                waits = found
+                await asyncio.sleep(_PAUSE_S)
+    except TimeoutError:
+        raise TimeoutError(waits or "etcd has not answered") from None
 
 
 async def _spare(etcd: Coordinator, keys: ClusterKeys, number: int, node: str) -> None:
@@ -131,21 +160,23 @@ async def drain_node(
     """Have a node give away what it leads, and lead nothing from now on while others may; return once it can stop
     without a shard losing its leader or its minimum of in-sync replicas. May be repeated.
 
-    node: id, or name of a registered node. Raises ValueError for no such node, TimeoutError: it is drained still;
-    WrongCluster, UndecodableValue, EtcdUnavailable."""
+    node: id, or name of a registered node. Raises ValueError for no such node; TimeoutError, or NodeLeft if it leaves
+    too early, with what was waited for: it is drained still; WrongCluster, UndecodableValue, EtcdUnavailable."""
     found = await cluster_status(etcd, keys)
     drained = found.node(node)
     if drained not in [one.id for one in found.nodes]:
         raise ValueError(f"invalid node {node}: expected a registered one")
     name = next(one.name for one in found.nodes if one.id == drained)
     await etcd.put(keys.draining(drained), name.encode())
-    told = ""
-    async with asyncio.timeout(timeout_s):
-        while waits := _waits(found := await cluster_status(etcd, keys), drained):
-            if waits != told:
-                progress(waits)
-            told = waits
-            await asyncio.sleep(_PAUSE_S)
+
+    async def step() -> str:
+        now = await cluster_status(etcd, keys)
+        waits = _waits(now, drained)
+        if waits and drained not in [one.id for one in now.nodes]:
+            raise NodeLeft(f"node {name} has left before it could be stopped: {waits}")
+        return waits
+
+    await _until_done(step, timeout_s, progress)
     progress(f"{node} leads no shard and may be stopped")
 
 
@@ -155,7 +186,8 @@ async def remove_node(
     """Have all replicas of a node placed elsewhere, for good, and return once it holds nothing. May be repeated.
 
     node: id or name, of one that runs or is lost. Raises ValueError for no such node, or if the others are too few or
-    the balancer is off, TimeoutError: it is still leaving; WrongCluster, UndecodableValue, EtcdUnavailable."""
+    the balancer is off; TimeoutError with what was waited for: it is still leaving; WrongCluster, UndecodableValue,
+    EtcdUnavailable."""
     found = await cluster_status(etcd, keys)
     leaving = found.node(node)
     known = {one.id: one for one in (*found.nodes, *found.away)}
@@ -165,24 +197,19 @@ async def remove_node(
         raise ValueError(
             f"cannot remove {node}: balance is off; `cluster replace` names the node that comes instead"
         )
-    others = [one.id for one in found.nodes if one.id != leaving and not one.is_leaving]
-    if len(others) < found.cluster.replicas:
-        raise ValueError(
-            f"cannot remove {node}: each shard has {found.cluster.replicas} replicas, and {len(others)} other nodes run"
-        )
+    if lacks := _lacks(found, leaving):
+        raise ValueError(f"cannot remove {node}: {lacks}")
     await etcd.put(keys.leaving(leaving), (known[leaving].name if leaving in known else leaving).encode())
-    shown = ""
-    async with asyncio.timeout(timeout_s):
-        while left := [
-            one.number
-            for one in (await cluster_status(etcd, keys)).shards
-            if leaving in (*one.replicas, *one.adding)
-        ]:
-            line = f"{node} holds {len(left)} shards" if len(left) > 1 else f"{node} holds shard {left[0]}"
-            if line != shown:
-                progress(line)
-            shown = line
-            await asyncio.sleep(_PAUSE_S)
+
+    async def step() -> str:
+        now = await cluster_status(etcd, keys)
+        left = [one.number for one in now.shards if leaving in (*one.replicas, *one.adding)]
+        if not left:
+            return ""
+        line = f"{node} holds {len(left)} shards" if len(left) > 1 else f"{node} holds shard {left[0]}"
+        return "; ".join(filter(None, (line, _lacks(now, leaving))))
+
+    await _until_done(step, timeout_s, progress)
     if leaving not in [one.id for one in found.nodes]:
         for key in (keys.member(leaving), keys.leaving(leaving), keys.draining(leaving)):
             await etcd.delete(key)
@@ -222,3 +249,12 @@ def _waits(found: ClusterStatus, node: str) -> str:
         if node in shard.in_sync and len(left) < found.cluster.min_isr:
             return f"shard {shard.number}: {len(left)} others are in sync, {found.cluster.min_isr} have to be"
     return ""
+
+
+def _lacks(found: ClusterStatus, leaving: str) -> str:
+    """Return why the other nodes cannot hold all replicas of one that leaves; empty if they can."""
+    others = [one.id for one in found.nodes if one.id != leaving and not one.is_leaving]
+    replicas = found.cluster.replicas
+    if len(others) >= replicas:
+        return ""
+    return f"each shard has {replicas} replicas, and {len(others)} other nodes run"

@@ -34,7 +34,8 @@ NEW copies every shard of OLD, one after another, and takes its place once it is
 in sync. OLD may run, or be lost: then it is named by its id, which `cluster
 status` shows. If OLD leads a shard, NEW leads it next; stop OLD before, if it
 runs, so that no append is interrupted. The files of OLD stay where they are.
-If NEW is not in sync in time, nothing is changed; the command may be repeated.
+If NEW leaves, or is not in sync in time, the shard stays as it is; the command
+may be repeated.
 """
 _MOVE = """\
 Examples:
@@ -150,10 +151,8 @@ def _replace(
                 etcd, keys, old, new, only=shard, timeout_s=timeout_s, progress=_progress
             ),
         )
-    except TimeoutError:
-        raise CommandError(
-            f"{new} was not in sync within {timeout_s:g} s, and has left the shard again"
-        ) from None
+    except TimeoutError as error:
+        raise CommandError(f"{new} has not taken the place within {timeout_s:g} s: {error}") from None
 
 
 def _progress(line: str) -> None:
@@ -170,8 +169,8 @@ def _give_away(
             access,
             lambda etcd, keys: work(etcd, keys, node, timeout_s=timeout_s, progress=_progress),
         )
-    except TimeoutError:
-        raise CommandError(f"{node} {refusal}, after {timeout_s:g} s") from None
+    except TimeoutError as error:
+        raise CommandError(f"{node} {refusal}, after {timeout_s:g} s: {error}") from None
 
 
 @click.command(cls=Command, epilog=_DRAIN, exit_failed=EXIT_SYSTEM)

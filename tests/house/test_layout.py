@@ -15,7 +15,6 @@ UNTESTED = {
     "cluster/actions.py": "values only",
     "cluster/frames.py": "values only",
     "cluster/operations.py": "calls of etcd, which tests/cli/live/test_cluster.py makes against a real one",
-    "cluster/moving.py": "tests/cluster/node/test_node.py moves replicas and leaders with it",
     "cluster/node/client.py": "tests/cluster/node/test_node.py appends through it",
     "mqtt_front/handlers/server.py": "protocols only, which mypy checks",
 }
