@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from timestone.address import parse_address, send
-from timestone.errors import NotLeader, UnknownLog
+from timestone.errors import NotLeader, QueueFull, StorageFull, UnknownLog
 from timestone_cluster.errors import (
     AppendRefused,
     AppendUnknown,
@@ -20,6 +20,7 @@ from timestone_cluster.etcd.keys import ClusterKeys, NodeValue
 from timestone_cluster.etcd.registry import below, cluster_of
 from timestone_cluster.shard_record import ShardRecord, node_of
 from timestone_cluster.transport.links import give_up_early
+from timestone_cluster.transport.refusals import error_of
 from timestone_cluster.transport.wire import Append, Appended, Hello, encoded, read_message
 
 _DIAL_S = 2.0
@@ -45,9 +46,9 @@ class ClusterClient:
         """Append records to a log of a shard, all or none, and return the offset of the first. They are then on the
         disks of all in-sync replicas.
 
-        Raises NotLeader, EtcdUnavailable or OSError if nothing was appended, UnknownLog if the cluster does not have
-        the log, AppendRefused for records that the log does not take; AppendUnknown if the records may be in the log or
-        not."""
+        Raises NotLeader, StorageFull, QueueFull, EtcdUnavailable or OSError if nothing was appended, UnknownLog if the
+        cluster does not have the log, AppendRefused for records that the log does not take; AppendUnknown if the
+        records may be in the log or not."""
         connection = await self._connection(shard, log)
         return await self._append(connection, shard, Append(next(self._numbers), log, [*topics], [*payloads]))
 
@@ -84,7 +85,7 @@ class ClusterClient:
                         return await self._append(connection, shard, message)
                     except AppendRefused:
                         raise
-                    except (ClusterError, NotLeader, OSError) as error:
+                    except (ClusterError, NotLeader, StorageFull, QueueFull, OSError) as error:
                         unknown += isinstance(error, AppendUnknown)
                         reason = f"{error}" or type(error).__name__
                     is_waiting = False
@@ -176,7 +177,8 @@ class _Connection:
         if answer.is_refused:
             raise AppendRefused(answer.error)
         if answer.error:
-            raise NotLeader(answer.error)
+            error = error_of(answer.refusal, answer.error)
+            raise error if isinstance(error, StorageFull | QueueFull) else NotLeader(answer.error)
         return answer.first
 
     async def _read(self) -> None:

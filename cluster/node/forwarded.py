@@ -21,6 +21,7 @@ from timestone.replication.replicated_log import ReplicatedLog
 from timestone.writing.write_batch import Numbers, WriteBatch
 from timestone_cluster.leader import Leader
 from timestone_cluster.node.shard import Shard
+from timestone_cluster.transport.refusals import refusal_of
 from timestone_cluster.transport.wire import Forward, Forwarded, ForwardOpen, ForwardOpened, Letter, encoded
 
 _FULL = (QueueFull, StorageFull, TopicLimit)
@@ -184,7 +185,8 @@ def _in_loop(
 
 
 def _refuse(writer: asyncio.StreamWriter, number: int, error: Exception) -> None:
-    _answer(writer, Forwarded(number, -1, str(error) or repr(error), isinstance(error, _FULL)))
+    words, is_full = str(error) or repr(error), isinstance(error, _FULL)
+    _answer(writer, Forwarded(number, -1, words, is_full, refusal_of(error)))
 
 
 def _answer(writer: asyncio.StreamWriter, answer: ForwardOpened | Forwarded | Letter) -> None:

@@ -27,6 +27,7 @@ from timestone.writing.write_batch import Numbers, WriteBatch
 from timestone_cluster.errors import UndecodableFrame
 from timestone_cluster.node.relay import Place
 from timestone_cluster.transport.links import give_up_early
+from timestone_cluster.transport.refusals import error_of
 from timestone_cluster.transport.wire import (
     Forward,
     Forwarded,
@@ -288,7 +289,10 @@ class Stream:
         if one is None:
             return
         if message.error:
-            error = QueueFull(one.log.key, 0, 0) if message.is_full else _Refused(message.error)
+            error = error_of(message.refusal, message.error)
+            if error is None:
+                error = QueueFull(one.log.key, 0, 0) if message.is_full else _Refused()
+                error.args = (message.error,)
             one.submission.resolve(error)
             return
         self._resolve(one, message.first + one.batch.count)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from timestone.commit.submission import Submission
 from timestone.config import Ack
-from timestone.errors import InvalidName, NotLeader, TimestoneError, TopicLimit, UnknownLog
+from timestone.errors import InvalidName, NotLeader, StorageFull, TimestoneError, TopicLimit, UnknownLog
 from timestone.format.names import log_folder
 from timestone.fronts import Arrived
 from timestone.replication.replicated_log import ReplicatedLog
@@ -17,6 +17,7 @@ from timestone_cluster.fronts.state_log import STATE_LOG
 from timestone_cluster.node.forwarded import Forwards
 from timestone_cluster.node.front_host import FrontHost
 from timestone_cluster.node.shard import Shard
+from timestone_cluster.transport.refusals import refusal_of
 from timestone_cluster.transport.wire import (
     Append,
     Appended,
@@ -73,7 +74,9 @@ class Requests:
                 self._append(writer, number, message)
             except (TimestoneError, ValueError, OSError) as error:
                 is_refused = isinstance(error, ValueError | TopicLimit)
-                _answer(writer, Appended(message.number, -1, f"{error}", is_refused=is_refused))
+                refusal = refusal_of(error)
+                found = Appended(message.number, -1, f"{error}", is_refused=is_refused, refusal=refusal)
+                _answer(writer, found)
         else:
             writer.transport.abort()
         return False
@@ -134,10 +137,14 @@ class Requests:
             loop.call_soon_threadsafe(answer, submission)
 
         def answer(submission: Submission) -> None:
-            if submission.error is None:
-                _answer(writer, Appended(message.number, submission.offsets.start))
+            error = submission.error
+            if error is None:
+                found = Appended(message.number, submission.offsets.start)
             else:
-                _answer(writer, Appended(message.number, -1, f"{submission.error}", is_unknown=True))
+                is_unknown = not isinstance(error, StorageFull)  # which is raised before anything is written
+                refusal = refusal_of(error)
+                found = Appended(message.number, -1, f"{error}", is_unknown=is_unknown, refusal=refusal)
+            _answer(writer, found)
 
         log.submit(batch, ack=Ack.SYNCED, done=done)
 

@@ -23,6 +23,7 @@ from timestone_cluster.frames import (
     Reset,
     Started,
 )
+from timestone_cluster.transport.refusals import Refusal
 
 MESSAGE_BYTES = 256 << 20
 """Most that one message may have: a record of the largest size, and its entry."""
@@ -58,6 +59,8 @@ class Appended(msgspec.Struct, frozen=True, array_like=True):
     """The records may be in the log or not."""
     is_refused: bool = False
     """Another leader would not take them either."""
+    refusal: Refusal = ()
+    """See `error_of`. Nodes of earlier versions do not send it."""
 
 
 class Describe(msgspec.Struct, frozen=True, array_like=True):
@@ -157,7 +160,9 @@ class Forwarded(msgspec.Struct, frozen=True, array_like=True):
     first: int
     error: str = ""
     is_full: bool = False
-    """Whether a limit is the reason."""
+    """Whether a limit is the reason: all that earlier versions read."""
+    refusal: Refusal = ()
+    """See `error_of`. Nodes of earlier versions do not send it."""
 
 
 class Beats(msgspec.Struct, frozen=True, array_like=True):

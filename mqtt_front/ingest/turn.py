@@ -15,7 +15,7 @@ from mqtt_front.protocol.events import Publishes
 from mqtt_front.reasons import Reason
 from mqtt_front.retained.keeper import has_retained
 from mqtt_front.runtime.traces import Trace
-from timestone.errors import QueueFull, StorageFull
+from timestone.errors import QueueFull, StorageFull, TopicLimit
 from timestone.writing.write_batch import WriteBatch
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -153,7 +153,7 @@ class Turn:
         error = self.errors.get(number)
         if error is None:
             return 0
-        full = isinstance(error, StorageFull | QueueFull) or (
+        full = isinstance(error, StorageFull | QueueFull | TopicLimit) or (
             isinstance(error, OSError) and error.errno in _FULL
         )
         return Reason.QUOTA_EXCEEDED if full else Reason.IMPLEMENTATION_SPECIFIC_ERROR

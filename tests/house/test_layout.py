@@ -15,7 +15,6 @@ UNTESTED = {
     "cluster/actions.py": "values only",
     "cluster/frames.py": "values only",
     "cluster/operations.py": "calls of etcd, which tests/cli/live/test_cluster.py makes against a real one",
-    "cluster/node/client.py": "tests/cluster/node/test_node.py appends through it",
     "mqtt_front/handlers/server.py": "protocols only, which mypy checks",
 }
 """Modules without a test file of their own name, and why."""

@@ -1,23 +1,28 @@
 """Publishes to another shard, over real connections to a shard that leads."""
 
 import asyncio
+import errno
+import threading
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.cluster.node.test_shard import Noted
+from tests.support.faulty_files import FaultyFiles
 from tests.support.workload import crash_config
 from timestone.commit.submission import Submission
 from timestone.config import Ack
-from timestone.errors import NotLeader, QueueFull, TopicLimit
+from timestone.errors import NotLeader, QueueFull, StorageFull, TopicLimit
 from timestone.fronts import Correspondent
 from timestone.record import FLAG_QOS_SHIFT, Header, HeaderKind, encode_headers
 from timestone.replication.replicated_log import ReplicatedLog
 from timestone.store import Store
 from timestone.writing.write_batch import WriteBatch
 from timestone_cluster.fronts.state_log import STATE_LOG
-from timestone_cluster.node import forwarding
+from timestone_cluster.node import forwarded, forwarding
 from timestone_cluster.node.forwarding import ForeignTopics, ForwardedLog, Stream
 from timestone_cluster.node.relay import Place
 from timestone_cluster.node.requests import Requests
@@ -32,7 +37,7 @@ QOS_2 = 2 << FLAG_QOS_SHIFT
 class Leader:
     """A node that leads shard 1 of two, and what this node forwards to it."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, cluster: str = "c") -> None:
         self.logs = {
             f"{name}-{number}": store.log(name, number) for number in (0, 1) for name in ("a", STATE_LOG)
         }
@@ -54,7 +59,7 @@ class Leader:
         }
         self.record = ShardRecord.first(("leader",)).elected("leader", 1, 1)
         self.requests = Requests(store, self.shards, frozenset, None)
-        self.listener = Listener("c", lambda node: None, lambda *frame: None, self.requests.handle)
+        self.listener = Listener(cluster, lambda node: None, lambda *frame: None, self.requests.handle)
         self.place: Place | None = None
         self.streams: list[Stream] = []
 
@@ -86,9 +91,34 @@ class Leader:
             await shard.close()
 
 
-def run(folder: Path, check: Callable[[Leader], Awaitable[None]]) -> None:
+LARGE = bytes(1 << 20)
+
+
+class Filling(FaultyFiles):
+    """A disk that fills up, or does not write LARGE for a while."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes = threading.Event()
+        self.writes.set()
+        self.free: int | None = None
+        self.error: OSError | None = None
+
+    def pwrite(self, fd: int, data: bytes | bytearray | memoryview, position: int) -> int:
+        if len(data) >= len(LARGE):  # the event loop itself writes what is small
+            assert self.writes.wait(60)
+        return super().pwrite(fd, data, position)
+
+    def free_bytes(self, path: Path) -> int:
+        if self.error is not None:
+            raise self.error
+        return super().free_bytes(path) if self.free is None else self.free
+
+
+def run(folder: Path, check: Callable[[Leader], Awaitable[None]], **opening: Any) -> None:
     async def main() -> None:
-        with Store(folder, crash_config(), log_type=ReplicatedLog) as store:
+        config = opening.pop("config", crash_config())
+        with Store(folder, config, log_type=ReplicatedLog, **opening) as store:
             leader = Leader(store)
             async with asyncio.timeout(30):
                 await leader.start()
@@ -229,6 +259,73 @@ def test_record_that_the_leader_refuses_fails_alone(tmp_path: Path) -> None:
         assert leader.payloads == [b"1", b"2"]
 
     run(tmp_path, check)
+
+
+def test_records_fail_with_the_error_of_the_leader_when_its_disk_is_full(tmp_path: Path) -> None:
+    files = Filling()
+
+    async def check(leader: Leader) -> None:
+        log = leader.stream().logs["a:1"]
+        sent = [log.submit(batch(log, b"1"), ack=Ack.SYNCED)]
+        await settled(*sent)
+        files.free = 4
+        sent.append(log.submit(batch(log, b"2"), ack=Ack.SYNCED))
+        await settled(*sent)
+        files.error = OSError(errno.ENOSPC, "No space left on device", "/disk")
+        sent.append(log.submit(batch(log, b"3"), ack=Ack.SYNCED))
+        await settled(*sent)
+        one, two, three = (submission.error for submission in sent)
+        assert one is None
+        assert isinstance(two, StorageFull)
+        facts = two.path, two.free_bytes, two.limit_bytes
+        assert (facts, str(two)) == ((tmp_path / "a-1", 4, 4), str(StorageFull(*facts)))
+        assert isinstance(three, OSError)
+        assert (three.errno, str(three)) == (errno.ENOSPC, str(files.error))
+        assert leader.payloads == [b"1"]
+
+    run(tmp_path, check, files=files, config=replace(crash_config(), min_free_bytes=4))
+
+
+def test_records_fail_with_the_error_of_the_leader_when_its_queue_is_full(tmp_path: Path) -> None:
+    files = Filling()
+
+    async def check(leader: Leader) -> None:
+        log = leader.stream().logs["a:1"]
+        first = log.submit(batch(log, b"1"), ack=Ack.SYNCED)
+        await settled(first)
+        files.writes.clear()
+        try:
+            sent = [log.submit(batch(log, one), ack=Ack.SYNCED) for one in (LARGE, b"3")]
+            await settled(sent[1])
+        finally:
+            files.writes.set()
+        await settled(sent[0])
+        assert (sent[0].error, leader.payloads) == (None, [b"1", LARGE])
+        assert isinstance(sent[1].error, QueueFull)
+        assert (sent[1].error.log, sent[1].error.limit_bytes) == ("a-1", 1)
+        assert sent[1].error.queued_bytes > 0
+        assert "(queue_bytes)" in str(sent[1].error)
+
+    run(tmp_path, check, files=files, config=replace(crash_config(), queue_bytes=1))
+
+
+def test_record_fails_with_the_words_of_a_leader_of_an_earlier_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forwarded, "refusal_of", lambda error: ())
+    monkeypatch.setattr(forwarding, "error_of", lambda refusal, words: None)
+    files = Filling()
+
+    async def check(leader: Leader) -> None:
+        log = leader.stream().logs["a:1"]
+        files.free = 4
+        huge = bytes(leader.logs["a-1"].config.record_bytes + 1)
+        sent = [log.submit(batch(log, one), ack=Ack.SYNCED) for one in (b"1", huge)]
+        await settled(*sent)
+        assert isinstance(sent[0].error, QueueFull) and "4 bytes free" in str(sent[0].error)
+        assert not isinstance(sent[1].error, QueueFull) and "over the limit" in str(sent[1].error)
+
+    run(tmp_path, check, files=files, config=replace(crash_config(), min_free_bytes=4))
 
 
 def test_topics_beyond_the_limit_of_the_log_are_refused_unless_it_has_them() -> None:

@@ -1,13 +1,14 @@
 """A turn gives each publish the reason of its own log; its columns join runs with and without header blocks."""
 
 import errno
+from pathlib import Path
 
 import pytest
 
 from mqtt_front.ingest.turn import Columns, Turn
 from mqtt_front.protocol.events import Publishes, PublishRow
 from mqtt_front.reasons import Reason
-from timestone.errors import TimestoneError
+from timestone.errors import QueueFull, StorageFull, TimestoneError, TopicLimit
 
 
 @pytest.mark.parametrize(
@@ -16,6 +17,9 @@ from timestone.errors import TimestoneError
         (OSError(errno.ENOSPC, "full"), Reason.QUOTA_EXCEEDED),
         (OSError(errno.EDQUOT, "full"), Reason.QUOTA_EXCEEDED),
         (OSError(errno.EIO, "broken"), Reason.IMPLEMENTATION_SPECIFIC_ERROR),
+        (StorageFull(Path("a-0"), 1, 2), Reason.QUOTA_EXCEEDED),
+        (QueueFull("a-0", 1, 2), Reason.QUOTA_EXCEEDED),
+        (TopicLimit("a-0", 1), Reason.QUOTA_EXCEEDED),
         (TimestoneError("closed"), Reason.IMPLEMENTATION_SPECIFIC_ERROR),
     ],
 )
