@@ -10,6 +10,7 @@ import logging
 import os
 import signal
 import socket
+import stat
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -133,6 +134,7 @@ def command(config: Path | None, **given: Any) -> int:
     for remark in configuration.remarks:
         logging.getLogger("timestone.serve").warning("%s", remark)
 
+    _check_ready_file(own.ready_file)
     if own.workers > 1:
         options = worker_options(settings, texts, config, own, cluster, console[0], settings_by_front)
         return _run_workers(options, own)
@@ -281,8 +283,16 @@ def _check(own: ServeSettings) -> None:
     if own.data.exists() and not own.data.is_dir():
         raise UsageError(f"invalid data directory {own.data}: it is not a directory")
     check_new_store(own.data)
-    if own.ready_file is not None and not own.ready_file.absolute().parent.is_dir():
-        raise UsageError(f"invalid ready_file {own.ready_file}: {own.ready_file.parent} is not a directory")
+
+
+def _check_ready_file(path: Path | None) -> None:
+    """Raise UsageError for a file that cannot be written, or must not be removed, such as a device."""
+    if path is None:
+        return
+    if not path.absolute().parent.is_dir():
+        raise UsageError(f"invalid ready_file {path}: {path.parent} is not a directory")
+    if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
+        raise UsageError(f"invalid ready_file {path}: expected a regular file, or none")
 
 
 def _existing_logs(data: Path) -> Mapping[str, LogConfig]:

@@ -4,6 +4,7 @@ import signal
 import socket
 import sys
 import urllib.request
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -78,6 +79,22 @@ def test_second_server_leaves_the_ready_file_of_the_first(tmp_path: Path) -> Non
         assert (tmp_path / "r.json").exists()
         assert running.stop()[0] == 0
     assert not (tmp_path / "r.json").exists()
+
+
+@pytest.mark.parametrize(
+    "words", [(), ("--workers", "2", "--cluster", "etcd://127.0.0.1:1/plant")], ids=["one", "workers"]
+)
+def test_ready_file_that_is_no_regular_file_is_refused_and_stays(
+    tmp_path: Path, words: Sequence[str]
+) -> None:
+    pipe, link = tmp_path / "pipe", tmp_path / "link"
+    os.mkfifo(pipe)
+    link.symlink_to(pipe)
+    for path in (pipe, link):
+        done = command("serve", "--mqtt", "127.0.0.1:18830", "--ready-file", path.name, *words, cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (64, "")
+        assert f"invalid ready_file {path.name}: expected a regular file, or none" in done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "pipe"]
 
 
 def test_directory_with_other_files_is_a_wrong_configuration(tmp_path: Path) -> None:
