@@ -99,9 +99,9 @@ class Plan:
 async def plan_recovery(
     etcd: Coordinator, keys: ClusterKeys, shard: int, *, node: str | None, context: ssl.SSLContext | None
 ) -> Plan:
-    """Plan an election of a replica that is not in sync, or the only one in sync that is left. node: its name or id;
-    the one with the most by default. Raises ValueError where nothing is to be recovered, WrongCluster,
-    UndecodableValue, UndecodableShardRecord, EtcdUnavailable."""
+    """Plan an election of a replica that is not in sync, or the only one in sync that is left. node: its name or id; by
+    default the one with the most of those that are not damaged. Raises ValueError where nothing is to be recovered, or
+    none can be chosen; WrongCluster, UndecodableValue, UndecodableShardRecord, EtcdUnavailable."""
     picture = await _picture(etcd, keys, context)
     record, revision = picture.record(shard)
     if record is None:
@@ -116,8 +116,14 @@ async def plan_recovery(
         raise ValueError(f"invalid shard {shard}: {fit[0]} is in sync and will lead by itself")
     wanted = [one for one in reports if node in (None, one.node, one.name)]
     chosen = _best(wanted)
+    if chosen is None and (whole := [one.name for one in wanted if one.is_whole]):
+        names = ", ".join(whole)
+        raise ValueError(f"invalid shard {shard}: each of {names} has more of another log: name one with --node")
+    if chosen is None and wanted:
+        names = ", ".join(one.name for one in wanted)
+        raise ValueError(f"invalid shard {shard}: what answers is damaged, and cannot lead: {names}")
     if chosen is None:
-        raise ValueError(f"invalid shard {shard}: no replica of it that may lead is registered")
+        raise ValueError(f"invalid shard {shard}: no replica of it answers")
     were_in_sync = [one for one in reports if one.node in map(node_of, record.isr)]
     lost = _given_up(record.generation + 1, chosen, were_in_sync, picture.cluster, picture.deletions)
     found = record.recovered(chosen.member, chosen.run, lost)
@@ -142,9 +148,11 @@ async def plan_repair(
             continue
         # As many as meet each set of in-sync replicas that there can have been.
         needed = cluster.replicas - cluster.min_isr + 1
-        chosen = _best(reports)
-        if chosen is None or len(reports) < needed:
-            refused.append(f"shard {number}: {len(reports)} of its replicas answer, {needed} have to")
+        if (count := sum(one.is_whole for one in reports)) < needed:
+            refused.append(f"shard {number}: {count} of its replicas answer and are not damaged, {needed} have to")
+            continue
+        if (chosen := _best(reports)) is None:
+            refused.append(f"shard {number}: no replica has all that the others have of each log")
             continue
         nodes = [
             chosen.node,
@@ -218,9 +226,10 @@ async def log_contents(
 
 
 def _best(reports: Sequence[Report]) -> Report | None:
-    """Return the report that has all that the others have; None if none is whole and has it. One that is in sync before
-    others: a leader may still commit, and all in sync have that as well."""
-    found = [one for one in reports if one.is_whole and all(one.has(other) for other in reports)]
+    """Return the report that has all that the others have, damaged ones left aside; None if none has it. One that is in
+    sync before others: a leader may still commit, and all in sync have that as well."""
+    whole = [one for one in reports if one.is_whole]
+    found = [one for one in whole if all(one.has(other) for other in whole)]
     return max(found, key=lambda one: all(log.is_in_sync for log in one.logs), default=None)
 
 

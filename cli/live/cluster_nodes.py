@@ -76,7 +76,8 @@ Examples:
 For a shard whose in-sync replicas are all lost: start what can be started
 first, because any of them leads by itself and loses nothing. Without --yes the
 command shows what each replica has, and changes nothing. With it the replica
-that has the most, or NODE, leads, and serves once another one has caught up.
+that has the most of those that are not damaged, or NODE, leads, and serves once
+another one has caught up.
 Acknowledged records that it lacks are lost; `cluster status` shows that for
 good. Their offsets are not given again where a node answers that was in sync,
 as after a power loss at ack level `written`; otherwise they are.
@@ -104,7 +105,8 @@ For an etcd that was restored from an old backup, or has lost the record of a
 shard. Start all nodes again first. Without --yes the command shows what it
 would do. A repaired shard begins 1,000 generations above the highest one that a
 node knows, led by the replica that has all that the others have: nothing
-acknowledged is lost. For that, at least two replicas of three have to answer.
+acknowledged is lost. For that, at least two replicas of three have to answer
+that are not damaged.
 """
 
 
@@ -208,7 +210,7 @@ def remove(url: str, node: str, undo: bool, timeout_s: float, **access: Any) -> 
 @click.command(cls=Command, epilog=_RECOVER, exit_failed=EXIT_SYSTEM)
 @connection
 @click.option("--shard", type=int, required=True, help="Number of the shard.")
-@click.option("--node", help="Id or name of the node that is to lead.  [default: the one with the most]")
+@click.option("--node", help="Id or name of the node that is to lead.  [default: the one with the most that is not damaged]")
 @click.option("--yes", is_flag=True, help="Do it.")
 def recover(url: str, shard: int, node: str | None, yes: bool, **access: Any) -> None:
     """Have a replica lead that may lack acknowledged records.
@@ -219,6 +221,10 @@ def recover(url: str, shard: int, node: str | None, yes: bool, **access: Any) ->
     async def run(etcd: "EtcdClient", keys: "ClusterKeys") -> None:
         plan = await recovery.plan_recovery(etcd, keys, shard, node=node, context=tls_context(access))
         _print_reports([plan])
+        for other in plan.reports:
+            if not plan.chosen.has(other):
+                damaged = ", but is damaged" * (not other.is_whole)
+                print(f"shard {shard}: {other.name} has more than {plan.chosen.name}{damaged}")
         for one in plan.record.unclean[-len(plan.chosen.logs) :]:
             end = f"; new ones begin at {one.resumes}" if one.resumes else ""
             print(f"shard {shard}: records of {one.log} from offset {one.offset} on are given up{end}")

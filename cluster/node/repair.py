@@ -104,7 +104,7 @@ def opened(log: ReplicatedLog, *, is_damaged: bool) -> ReplicaLog:
         committed=log.end_offset,
         runs=log.generations(),
     )
-    state.damaged = is_damaged or not log.is_whole
+    state.damaged = is_damaged
     return state
 
 

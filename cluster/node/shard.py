@@ -260,6 +260,8 @@ class Shard:
         log.on_written = changed
 
     def _state(self, log: ReplicatedLog) -> ReplicaLog:
+        if not log.is_whole:  # noted, because a cut may remove what is damaged before it is repaired
+            self._damaged |= {log.folder.name}
         return opened(log, is_damaged=log.folder.name in self._damaged)
 
     def _log_changed(self, name: str) -> None:
@@ -328,7 +330,7 @@ class Shard:
         may = isinstance(self._replica.role, Follower) and now_s() >= self._repair_s
         for name in [one for one, state in self._replica.logs.items() if may and state.damaged]:
             log = self._logs[name]
-            if name not in self._repairs and (log.folder.name in self._damaged or not log.is_whole):
+            if name not in self._repairs and log.folder.name in self._damaged:
                 self._repairs[name] = Repair(log, functools.partial(self._fetch, name))
                 self._start(self._repaired(name, self._repairs[name]))
 

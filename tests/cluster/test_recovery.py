@@ -30,7 +30,8 @@ def test_replica_is_chosen_that_has_all_the_others_have_of_each_log() -> None:
     assert _best([a, b, c]) == b
     assert _best([a, c]) == a
     assert _best([report("a", (3, 10), (3, 5)), report("b", (3, 9), (3, 6))]) is None
-    assert _best([a, report("b", (4, 8), (3, 5), is_damaged=True)]) is None
+    assert _best([a, report("b", (4, 8), (3, 5), is_damaged=True), c]) == a
+    assert _best([report("b", (4, 8), is_damaged=True)]) is None
     assert _best([]) is None
     assert _best([report("d", (3, 10), (3, 5)), report("e", (3, 10), (3, 5), is_in_sync=True)]).name == "e"  # type: ignore[union-attr]
 
@@ -100,6 +101,39 @@ def test_nothing_acknowledged_is_lost_when_etcd_is_restored_from_before_a_change
             await harness.command("repair-metadata", "--yes")
             await harness.until_in_sync()
             await harness.append(b"w0 3")
+            await harness.check()
+
+    asyncio.run(run())
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
+def test_whole_replica_leads_by_command_where_the_one_with_more_has_lost_topic_names(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with log_cluster(tmp_path) as harness:
+            await harness.until_in_sync()
+            assert await harness.append(b"w0 0") == 0
+            left = await harness.follower()
+            left.kill()
+            offset = await harness.client.append_again(LOG, [b"w0 1"], topics=["late"], timeout_s=NEVER_S)
+            assert offset == 1
+            damaged, lost = harness.others(left)
+            for node in (damaged, lost):
+                node.kill()
+            await harness.until(lambda shard: not shard.is_led)
+            names = damaged.folder / f"{LOG}-0" / "topics"
+            names.write_bytes(names.read_bytes()[:-8])
+            damaged.start()
+            await harness.until_registered(damaged.name)
+            refused = await harness.command("recover", "--shard", "0", expect=64)
+            assert f"what answers is damaged, and cannot lead: {damaged.name}" in refused
+            left.start()
+            await harness.until_registered(left.name)
+            shown = await harness.command("recover", "--shard", "0")
+            assert f"{damaged.name} has more than {left.name}, but is damaged" in shown
+            await harness.command("recover", "--shard", "0", "--yes")
+            await harness.until(lambda shard: shard.is_led and shard.leader == left.node_id())
+            lost.start()
             await harness.check()
 
     asyncio.run(run())
