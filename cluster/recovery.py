@@ -118,7 +118,9 @@ async def plan_recovery(
     chosen = _best(wanted)
     if chosen is None and (whole := [one.name for one in wanted if one.is_whole]):
         names = ", ".join(whole)
-        raise ValueError(f"invalid shard {shard}: each of {names} has more of another log: name one with --node")
+        raise ValueError(
+            f"invalid shard {shard}: each of {names} has more of another log: name one with --node"
+        )
     if chosen is None and wanted:
         names = ", ".join(one.name for one in wanted)
         raise ValueError(f"invalid shard {shard}: what answers is damaged, and cannot lead: {names}")
@@ -149,7 +151,9 @@ async def plan_repair(
         # As many as meet each set of in-sync replicas that there can have been.
         needed = cluster.replicas - cluster.min_isr + 1
         if (count := sum(one.is_whole for one in reports)) < needed:
-            refused.append(f"shard {number}: {count} of its replicas answer and are not damaged, {needed} have to")
+            refused.append(
+                f"shard {number}: {count} of its replicas answer and are not damaged, {needed} have to"
+            )
             continue
         if (chosen := _best(reports)) is None:
             refused.append(f"shard {number}: no replica has all that the others have of each log")

@@ -210,7 +210,10 @@ def remove(url: str, node: str, undo: bool, timeout_s: float, **access: Any) -> 
 @click.command(cls=Command, epilog=_RECOVER, exit_failed=EXIT_SYSTEM)
 @connection
 @click.option("--shard", type=int, required=True, help="Number of the shard.")
-@click.option("--node", help="Id or name of the node that is to lead.  [default: the one with the most that is not damaged]")
+@click.option(
+    "--node",
+    help="Id or name of the node that is to lead.  [default: the one with the most that is not damaged]",
+)
 @click.option("--yes", is_flag=True, help="Do it.")
 def recover(url: str, shard: int, node: str | None, yes: bool, **access: Any) -> None:
     """Have a replica lead that may lack acknowledged records.
