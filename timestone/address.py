@@ -13,7 +13,20 @@ def parse_address(text: object, *, setting: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":") if isinstance(text, str) else ("", "", "")
     if not colon or not port.isdecimal() or int(port) > PORT_MAX:
         raise ValueError(f"invalid {setting}: expected HOST:PORT, as in 127.0.0.1:1883, got {text!r}")
-    return host.removeprefix("[").removesuffix("]"), int(port)
+    host = host.removeprefix("[").removesuffix("]")
+    check_host(host, setting=setting)
+    return host, int(port)
+
+
+def check_host(host: str, *, setting: str) -> None:
+    """Raise ValueError that names the setting for a host that no name server can be asked for: Python would raise
+    UnicodeError."""
+    try:
+        is_valid = b"\0" not in host.encode("idna")
+    except UnicodeError:
+        is_valid = False
+    if not is_valid:
+        raise ValueError(f"invalid {setting}: expected the name or address of a host, got {host!r}")
 
 
 def shown_address(host: str, port: int) -> str:

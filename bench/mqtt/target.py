@@ -5,6 +5,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from timestone.address import check_host
+
 from .load.client_protocols import CLIENT_PROTOCOLS
 
 NULL_SERVER = "null server"
@@ -38,6 +40,7 @@ class Target:
             raise ValueError(
                 f"expected {' or '.join(f'{protocol}://' for protocol in CLIENT_PROTOCOLS)}, got {scheme}://"
             )
+        check_host(found["host"], setting="host")
         name = found["name"] or f"{found['host']}:{found['port']}"
         return cls(
             name, scheme, found["host"], int(found["port"]), int(found["pid"]) if found["pid"] else None

@@ -5,15 +5,17 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import click
 
+from timestone.address import check_host
 from timestone.errors import CorruptRecord, MissingExtra, OffsetOutOfRange, UnknownLog
 from timestone.metrics.records import EVENTS_LOG, METRICS_LOG, decode_event, decode_sample
 from timestone.reading.named_readers import ReaderId
 from timestone.view import LogView, StoreView, view_store
 
-from ..errors import CommandError
+from ..errors import CommandError, UsageError
 from ..group import Command
 from ..input.parameters import DIRECTORY, duration_ms
 from ..output.text import print_text
@@ -59,6 +61,8 @@ def command(
     format_: str, directory: Path, endpoint: str | None, name: str, once: bool, timeout_ms: int
 ) -> int:
     """Send samples and events of a server to a collector."""
+    if endpoint is not None:
+        _check_endpoint(endpoint)
     try:
         from .otlp import Collector  # noqa: PLC0415
     except ModuleNotFoundError as error:
@@ -87,6 +91,18 @@ def command(
     for feed in feeds:
         print_text(f"{feed.reader.log}: {feed.sent} sent, next offset {feed.offset}")
     return interrupts.exit_code
+
+
+def _check_endpoint(endpoint: str) -> None:
+    """Raise UsageError for a URL that no attempt could reach."""
+    try:
+        parts = urlsplit(endpoint)
+        check_host(parts.hostname or ".", setting="endpoint")
+        is_valid = parts.scheme in {"http", "https"}
+    except ValueError:
+        is_valid = False
+    if not is_valid:  # without the URL, which may have a password
+        raise UsageError("invalid endpoint: expected the http or https URL of a collector")
 
 
 class Feed:

@@ -21,7 +21,7 @@ from mqtt_front.client import Client, Refused
 from mqtt_front.codec.packets import MQTT_3_1_1, MQTT_5, Connect
 from mqtt_front.codec.properties import Properties
 from mqtt_front.errors import MqttError
-from timestone.address import shown_address
+from timestone.address import check_host, shown_address
 
 from ..errors import CommandError, UsageError
 from ..group import Option
@@ -137,6 +137,10 @@ def connected(options: Connection, *, clean: bool = True, expiry_s: int | None =
         password,
         Properties(session_expiry_interval=expiry_s) if level == MQTT_5 else Properties(),
     )
+    try:
+        check_host(options.host, setting="host")
+    except ValueError as error:
+        raise UsageError(str(error)) from None
     try:
         client = Client((options.host, port), connect, tls=tls, timeout_s=options.timeout_ms / 1000)
     except (Refused, MqttError, OSError, ValueError) as error:

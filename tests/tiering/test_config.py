@@ -23,7 +23,9 @@ def test_a_negative_budget_is_refused() -> None:
         TierConfig(url="s3://bucket", upload_bytes_per_s=-1)
 
 
-@pytest.mark.parametrize("endpoint", ["127.0.0.1:9000", "ftp://host", "http://", CREDENTIALS])
+@pytest.mark.parametrize(
+    "endpoint", ["127.0.0.1:9000", "ftp://host", "http://", "http://a..example", CREDENTIALS]
+)
 def test_an_endpoint_that_is_not_an_address_is_refused(endpoint: str) -> None:
     with pytest.raises(TieringError, match="invalid endpoint") as caught:
         TierConfig(url="s3://bucket", endpoint=endpoint)

@@ -1,6 +1,8 @@
+import re
+
 import pytest
 
-from timestone.address import is_loopback, parse_address, shown_address
+from timestone.address import check_host, is_loopback, parse_address, shown_address
 
 
 @pytest.mark.parametrize(
@@ -23,6 +25,22 @@ def test_host_and_port_are_read_and_shown_again(text: str, host: str, port: int)
 def test_invalid_address_is_refused_with_the_name_of_the_setting(text: object) -> None:
     with pytest.raises(ValueError, match="invalid listen: expected HOST:PORT"):
         parse_address(text, setting="listen")
+
+
+@pytest.mark.parametrize("host", ["a..b", ".", "a" * 64 + ".example", "a\0b", "\udcff"])
+def test_host_that_cannot_be_looked_up_is_refused_with_the_name_of_the_setting(host: str) -> None:
+    said = re.escape(f"invalid listen: expected the name or address of a host, got {host!r}")
+    with pytest.raises(ValueError, match=f"^{said}$"):
+        parse_address(f"{host}:1883", setting="listen")
+    with pytest.raises(ValueError, match=f"^{said}$"):
+        check_host(host, setting="listen")
+
+
+@pytest.mark.parametrize(
+    "host", ["", "a", "a.example.", "fe80::1%eth0", "127.0.0.1", "bücher.example", "a_b"]
+)
+def test_host_that_can_be_looked_up_is_accepted(host: str) -> None:
+    check_host(host, setting="listen")
 
 
 @pytest.mark.parametrize(

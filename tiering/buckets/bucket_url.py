@@ -4,6 +4,8 @@ import importlib
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from timestone.address import check_host
+
 from ..errors import TieringError
 from .bucket import Bucket
 from .folder_bucket import FolderBucket
@@ -44,6 +46,10 @@ def check_endpoint(endpoint: str) -> None:
         raise TieringError(
             "invalid endpoint: expected the http or https address of a server, without credentials"
         )
+    try:
+        check_host(parts.hostname, setting="endpoint")
+    except ValueError as error:
+        raise TieringError(str(error)) from None
 
 
 def open_bucket(url: str, *, endpoint: str | None = None, region: str | None = None) -> Bucket:

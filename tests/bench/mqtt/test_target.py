@@ -19,7 +19,7 @@ def test_a_server_is_given_by_address_and_what_else_is_known(text: str, expected
     assert Target.parse(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "localhost", "kafka://localhost:9092", "a=b=c:1", "h:1,x"])
+@pytest.mark.parametrize("text", ["", "localhost", "kafka://localhost:9092", "a=b=c:1", "h:1,x", "a..b:1"])
 def test_a_peer_that_is_not_a_server_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"expected .*, got"):
         Target.parse(text)

@@ -61,6 +61,6 @@ def test_a_folder_is_no_server(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("words", [("127.0.0.1:port",), ("127.0.0.1:1883", "--timeout", "soon")])
+@pytest.mark.parametrize("words", [("127.0.0.1:port",), ("a..b:1",), ("127.0.0.1:1883", "--timeout", "soon")])
 def test_wrong_usage_is_reported_at_once(words: tuple[str, ...]) -> None:
     assert command("wait", *words).returncode == 64

@@ -17,5 +17,10 @@ def test_url_that_names_no_cluster_is_wrong_usage() -> None:
         with_etcd("plant", NOTHING, lambda etcd, keys: None)  # type: ignore[arg-type, return-value]
 
 
+def test_host_that_cannot_be_looked_up_is_wrong_usage() -> None:
+    with pytest.raises(UsageError, match=r"^invalid cluster: .* host, got 'a\.\.b'$"):
+        with_etcd("etcd://a..b:2379/plant", NOTHING, lambda etcd, keys: None)  # type: ignore[arg-type, return-value]
+
+
 def test_modules_of_the_cluster_are_found_by_their_name() -> None:
     assert cluster_module("operations").__name__ == "timestone_cluster.operations"

@@ -234,6 +234,17 @@ def test_traced_publish_is_spans_at_the_collector_below_those_of_its_publisher(
     assert command(*export).returncode == 0 and len(collector.spans) == 5
 
 
+@pytest.mark.parametrize(
+    "endpoint", ["a.example", "ftp://a.example", "http://", "http://a..example", "http://[::1"]
+)
+def test_export_is_wrong_usage_when_no_attempt_could_reach_the_endpoint(
+    endpoint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["export", "otlp", "data", "--endpoint", endpoint]) == 64
+    expected = "timestone export: invalid endpoint: expected the http or https URL of a collector\n"
+    assert capsys.readouterr().err == expected
+
+
 def test_export_names_the_extra_when_it_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -70,6 +70,14 @@ def test_password_comes_from_a_file_and_a_certificate_is_a_login(
     assert "horse" not in done.stderr
 
 
+@pytest.mark.parametrize("words", [("pub", "-t", "t", "-m", "x"), ("sub", "-t", "t")])
+def test_host_that_cannot_be_looked_up_is_wrong_usage(words: tuple[str, ...]) -> None:
+    done = command(*words, "-h", "a..b")
+    assert (done.returncode, done.stdout) == (64, "")
+    said = "invalid host: expected the name or address of a host, got 'a..b'"
+    assert done.stderr == f"timestone {words[0]}: {said}\n"
+
+
 def test_other_host_name_is_refused_unless_it_is_meant(secured: tuple[Path, str]) -> None:
     path, port = secured
     words = ("pub", "-h", "127.0.0.2", "-p", port, "-t", "t", "-m", "x", "--cert", "client.pem")
