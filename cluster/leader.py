@@ -100,7 +100,7 @@ class Leader:
         if progress.held < frame.offset or progress.clean < frame.clean:
             progress.held = max(progress.held, frame.offset)
             progress.clean = max(progress.clean, frame.clean)
-            self.advance()
+            self.advance(frame.log)
 
     # What its own log does.
 
@@ -115,13 +115,15 @@ class Leader:
             progress.pop(name, None)
         self.advance()
 
-    def advance(self) -> None:
+    def advance(self, only: str | None = None) -> None:
         """Commit what all counted members have, and serve once that is all the generation began with: what an earlier
-        leader has shown is in there (Raft §8 has a leader commit an entry of its own before it answers reads)."""
+        leader has shown is in there (Raft §8 has a leader commit an entry of its own before it answers reads). only:
+        the log of which something has changed; all by default."""
         counted = self.counted
         if len(counted) < self.min_isr:
             return  # after an election by command, until others have caught up
-        for name, log in self.logs.items():
+        for name in self.logs if only is None else (only,):
+            log = self.logs[name]
             committed, stable = log.committed, log.stable
             if committed < log.end:
                 committed = max(committed, min(self.held_by(member, name) for member in counted))

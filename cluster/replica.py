@@ -164,7 +164,7 @@ class Replica:
         log = self.logs[name]
         log.durable = max(log.durable, min(offset, log.end))
         if isinstance(self.role, Leader):
-            self.role.advance()
+            self.role.advance(name)
         elif isinstance(self.role, Follower):
             self.role.hold(name)
 
@@ -173,7 +173,7 @@ class Replica:
         log = self.logs[name]
         log.clean = max(log.clean, clean)
         if isinstance(self.role, Leader):
-            self.role.advance()
+            self.role.advance(name)
 
     def damaged(self, name: str) -> None:
         """Note a damaged record. A leader resigns: it must neither skip it nor make others cut theirs."""

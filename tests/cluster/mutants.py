@@ -149,18 +149,18 @@ class TakesLeaseAsFence(Replica):
 
 
 class ServesAtOnce(Leader):
-    def advance(self) -> None:
+    def advance(self, only: str | None = None) -> None:
         self.is_serving = True
-        super().advance()
+        super().advance(only)
 
 
 class CommitsWhatItHas(Leader):
-    def advance(self) -> None:
+    def advance(self, only: str | None = None) -> None:
         if not self.is_serving and not self.followers:
             for name, log in self.logs.items():
                 log.committed = log.end
                 self.actions.append(Show(name, log.end))
-        super().advance()
+        super().advance(only)
 
 
 class CountsObservers(Leader):
@@ -233,8 +233,8 @@ class LeadsDamaged(Replica):
 
 
 class DropsTombstonesEarly(Leader):
-    def advance(self) -> None:
-        super().advance()
+    def advance(self, only: str | None = None) -> None:
+        super().advance(only)
         for log in self.logs.values():
             log.stable = log.committed
 
