@@ -24,7 +24,15 @@ from timestone.compressed.framed_bytes import FramedBytes, FramedFile, open_fram
 from timestone.disk.files import Files
 from timestone.errors import CorruptRecord, OffsetsLost
 from timestone.format import names
-from timestone.index import SUMMARY, TRAILER_BYTES, DamagedIndex, Summary, Trailer
+from timestone.index import (
+    INDEX_HEADER_BYTES,
+    SUMMARY,
+    TRAILER_BYTES,
+    DamagedIndex,
+    IndexHeader,
+    Summary,
+    Trailer,
+)
 from timestone.kernel import loops
 from timestone.kernel.entries import ENTRY, ENTRY_BYTES, HEADER_BYTES, Entries, entry_position
 from timestone.kernel.entry_checksum import EntrySeal
@@ -32,6 +40,8 @@ from timestone.kernel.loops import crc32c
 from timestone.record import FLAG_REMOVED
 
 Ordinals = npt.NDArray[np.int64]
+Created = tuple[int, int | None]
+"""Time and epoch of the header page of a segment: no two segments of one name have the same."""
 
 
 class OpenPair:
@@ -47,19 +57,20 @@ class OpenPair:
         segment_path: Path,
         trailer: Trailer | None,
         frames: DecodedFrames,
+        created: Created | None = None,
     ) -> None:
-        """frames: cache of decoded frames of compressed segments. Raises FileNotFoundError also if the segment was
-        replaced by another generation (writing/segment_swap.py): files of two generations do not belong together."""
+        """frames: cache of decoded frames of compressed segments. created: of the header page, None if unknown. Raises
+        FileNotFoundError also if the segment was replaced by another generation (writing/segment_swap.py), or by
+        another segment of that name, of a replica that was copied again: files of two do not belong together."""
         self._files = files
         segment_fd = files.open(segment_path)
         try:
             with files.opened(index_path) as index_fd:
                 self.index_map: mmap = _mapped(files, index_fd)
                 size = len(self.index_map)
-                if generation_of_index(files, index_fd, size, index_path) not in (
-                    None,
-                    trailer.generation if trailer else 0,
-                ):
+                found = generation_of_index(files, index_fd, size, index_path)
+                made = created and _created_of_index(files, index_fd, index_path)
+                if found not in (None, trailer.generation if trailer else 0) or made not in (None, created):
                     raise FileNotFoundError(errno.ENOENT, "the segment was replaced", str(segment_path))
         except BaseException:
             files.close(segment_fd)
@@ -83,11 +94,6 @@ class OpenPair:
             if self._framed is None
             else self._framed.read(position, length_bytes)
         )
-
-    @property
-    def is_deleted(self) -> bool:
-        """Return whether the file of the records has no name any more."""
-        return self._files.link_count(self.segment_fd) == 0
 
     @property
     def framed(self) -> bool:
@@ -229,7 +235,7 @@ class Segment(loops.ShownSegment):
         before it."""
         pair = self._pair_for(first)
         entries = self.mapped_entries(pair, first, min(last, pair.entry_room))
-        return entries[: self._valid_count(pair, first, entries)]
+        return entries[: self._valid_count(first, entries)]
 
     def read_some(self, ordinals: Ordinals, entries: Entries) -> list[Run]:
         """Return the records of increasing `ordinals` with the valid `entries`, with one pread for each group that
@@ -354,13 +360,13 @@ class Segment(loops.ShownSegment):
 
     def _open_pair(self) -> OpenPair:
         """Open the files."""
-        return OpenPair(
-            self._files, self.index_path, self.segment_path, self.trailer, self._open_segments.frames
-        )
+        created = None if self.created_us is None else (self.created_us, self.epoch)
+        frames = self._open_segments.frames
+        return OpenPair(self._files, self.index_path, self.segment_path, self.trailer, frames, created)
 
     def _checked(self, pair: OpenPair, ordinal: int, entries: Entries) -> Run:
         """Read the bytes of `entries` and keep the records up to the first that fails its check."""
-        entries = entries[: self._valid_count(pair, ordinal, entries)]
+        entries = entries[: self._valid_count(ordinal, entries)]
         run = self._fetched_range(pair, ordinal, entries)
         good = self._proven_count(pair, run)
         self._note_verified(ordinal, ordinal + good)  # no further: what lies behind was cut off for a reason
@@ -372,23 +378,16 @@ class Segment(loops.ShownSegment):
         end = int(last["position"]) + int(last["length"])
         return Run(ordinal, entries, pair.read(position, end - position), position)
 
-    def _valid_count(self, pair: OpenPair, ordinal: int, entries: Entries) -> int:
+    def _valid_count(self, ordinal: int, entries: Entries) -> int:
         """Return the number of valid entries at the front. Raises CorruptRecord for none."""
         if self._is_verified(ordinal, ordinal + len(entries)):
             return len(entries)
         good = self.seal.valid_count(entries, ordinal)
         if good == 0 and len(entries):
-            raise self._damaged(pair, self.index_path, ordinal, "its index entry does not match its crc")
+            raise CorruptRecord(
+                self.index_path, self.base_offset + ordinal, "its index entry does not match its crc"
+            )
         return good
-
-    def _damaged(self, pair: OpenPair, path: Path, ordinal: int, why: str) -> Exception:
-        """Return the error for a record that is not valid: that of a missing file if the segment was deleted since, for
-        the owner of a replica may have written another one under its name, and an index and bytes of two do not belong
-        together."""
-        if pair.is_deleted:
-            self.release()
-            return FileNotFoundError(errno.ENOENT, "the segment was replaced", str(self.segment_path))
-        return CorruptRecord(path, self.base_offset + ordinal, why)
 
     def _proven_count(self, pair: OpenPair, run: Run, *, strict: bool = True) -> int:
         """Return the number of records at the front whose bytes match their entries. Raises CorruptRecord for none,
@@ -399,7 +398,7 @@ class Segment(loops.ShownSegment):
             cut = position - run.position + length > len(run.data)
             why = "the segment file ends inside it" if cut else "its bytes do not match their crc"
             why = pair.damage_in(position, length) or why
-            raise self._damaged(pair, self.segment_path, run.base_ordinal, why)
+            raise CorruptRecord(self.segment_path, self.base_offset + run.base_ordinal, why)
         return good
 
     def _is_verified(self, first: int, last: int) -> bool:
@@ -427,6 +426,15 @@ def generation_of_index(files: Files, index_fd: int, size_bytes: int, path: Path
         return Trailer.decode(raw, path).generation
     except DamagedIndex:
         return None
+
+
+def _created_of_index(files: Files, index_fd: int, path: Path) -> Created | None:
+    """Return what the header page says; None if it is damaged."""
+    try:
+        header = IndexHeader.decode(files.pread(index_fd, INDEX_HEADER_BYTES, 0), path)
+    except DamagedIndex:
+        return None
+    return header.created_us, header.known_epoch
 
 
 _SEGMENT_BYTES_MOST = 1 << 32

@@ -306,7 +306,6 @@ class LogView(ReadableLog):
         """row: the catalogue's row, read before this call; None to read it only if nothing was appended. again: the
         call before has found that the committed offset had risen; this one may show what is below it."""
         present = self._files.names(self.folder)
-        self.topics.follow()
         listed, _ = listed_bases(present)
         before = self._committed
         found = self._look_around(listed, self._unchanged(present))
@@ -319,9 +318,12 @@ class LogView(ReadableLog):
         for base, following in itertools.pairwise(bases):
             if base in seen:
                 self._end_before(seen[base], following)
-        self.topics.refresh()  # after the entries, so that the topics of all of them are known
+        # After the entries: the topics of all of them are known, and none is that of a log that was copied again.
+        self.topics.follow()
+        self.topics.refresh()
         end, end_before = segments[-1].end_offset if bases else 0, self._files_end
-        if row is None and (end_before is None or end <= end_before):
+        # The row of a replica counts only without segments: a reset notes there first where the log begins again.
+        if row is None and not (bases and self._is_replica) and (end_before is None or end <= end_before):
             # The owner may have skipped offsets, or the last segment is missing. Or the owner appended and closed after
             # the files were listed: list them again, after the row was read.
             row = self._store.row(self.name, self.partition)
@@ -329,7 +331,7 @@ class LogView(ReadableLog):
                 return self._refresh_locked(row)
         self._files_end = end
         self._settled = before
-        shown = end if before is None else min(end, before)
+        shown = end if before is None else max([min(end, before), *bases[:1]])
         self._end_offset = max(self._end_offset, shown, row.next_offset if row else 0)
         lost = [LostRange(*one) for one in known_missing(present) if one[0] > deleted]
         lost += self._lost(present, bases)
@@ -491,10 +493,8 @@ def view_store(
     if isinstance(path, str) and "://" in path:
         # Not an import: this package does not know the one that reads buckets.
         tiering = importlib.import_module("timestone_tiering")
-        bucket_view: StoreView = (
-            tiering.view_bucket(path) if tail is None else tiering.view_with_tail(path, tail)
-        )
-        return bucket_view
+        view: StoreView = tiering.view_bucket(path) if tail is None else tiering.view_with_tail(path, tail)
+        return view
     if tail is not None:
         raise ValueError(f"invalid tail: expected the URL of a bucket beside it, got the folder {path}")
     return StoreView(names.store_directory(path), files=files)

@@ -109,10 +109,6 @@ class Files:
     def inode(self, fd: int) -> int:
         return os.fstat(fd).st_ino
 
-    def link_count(self, fd: int) -> int:
-        """Return the number of names of a file; 0 for one that was deleted."""
-        return os.fstat(fd).st_nlink
-
     def stat(self, path: Path) -> os.stat_result:
         return os.stat(path)
 

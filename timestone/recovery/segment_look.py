@@ -9,7 +9,7 @@ import numpy as np
 
 from timestone.disk.files import Files
 from timestone.format import names
-from timestone.format.deleted_files import deleted_up_to
+from timestone.format.folder_listing import listed_bases
 from timestone.index import Checkpoint, DamagedIndex, IndexHeader, Trailer, committed_offset
 from timestone.kernel.entries import ENTRY, ENTRY_BYTES, HEADER_BYTES, entry_position
 from timestone.reading.segment_cache import SegmentCache
@@ -83,6 +83,8 @@ class SegmentLooks:
             checkpoint = Checkpoint.latest(page, self._log_id, base)
             durable = checkpoint.entry_count if checkpoint else 0
             segment.count = self._count(fd, segment, max(segment.count, durable))
+            if epoch is None and self._files.pread(fd, HEADER_BYTES, 0) != page:
+                return self.look(base, both=both)  # it was being created; only the header tells a replica
             lacks = segment.count < durable or not segment.count
             return Look(segment, epoch, base + min(durable, segment.count), lacks, shown)
         finally:
@@ -95,8 +97,8 @@ class SegmentLooks:
             lost = examine(self._files, self._folder, base, self._log_id).lost_range(following)
         except FileNotFoundError:
             return None  # it is being deleted
-        # Retention renames the index first: for a moment the segment file is alone.
-        return lost if lost and deleted_up_to(self._files.names(self._folder)) < base else None
+        # Retention and a reset rename the index first: for a moment the segment file is alone.
+        return lost if lost and base in listed_bases(self._files.names(self._folder))[0] else None
 
     def _check_segment_file(self, base: int, generation: int) -> None:
         path = names.segment_path(self._folder, base, generation)

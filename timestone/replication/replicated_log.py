@@ -410,8 +410,7 @@ class ReplicatedLog(Log):
         with self.rewrites.lock, self._commit.paused():
             self._start_offset = start  # for the catalogue, which counts once there are no segments
             self.remember()
-            closed = self._segments.cut(0)
-            self._segments.continue_at(start)
+            closed = self._segments.clear(start)
             self.names_used.forget()
             self._ended_at(start, 0)
             self._end_offset = start

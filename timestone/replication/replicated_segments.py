@@ -1,6 +1,8 @@
 """Segments of a replicated log: one generation each, a committed offset in the header page, and a cut of the newest
 records."""
 
+from contextlib import suppress
+
 import numpy as np
 
 from timestone.errors import CorruptLog
@@ -126,6 +128,22 @@ class ReplicatedSegments(ActiveSegment):
         if kept:
             last = kept[-1]
             self._last_timestamp_us = last.timestamp_at(last.count - 1)
+        return closed
+
+    def clear(self, start: int) -> list[SegmentWriter]:
+        """Remove all records and begin again at an offset. One renamed index proves all segments deleted, to other
+        processes and after a crash (format/deleted_files.py). Errors and result as of `cut`."""
+        files, folder = self._place.files, self._place.folder
+        index_paths = [one.index_path for one in self.segment_list.segments[-1:]]
+        for path in index_paths:
+            with suppress(FileNotFoundError):  # of an earlier try
+                files.rename(path, names.deleted_path(path))
+            files.sync_directory(folder)
+        closed = self.cut(0)
+        for path in index_paths:
+            files.discard(names.deleted_path(path))
+            files.sync_directory(folder)  # else it could come back, and prove new segments deleted
+        self.continue_at(start)
         return closed
 
     def continue_at(self, offset: int) -> None:

@@ -48,3 +48,20 @@ def test_missing_index_or_that_of_another_segment_counts_as_absent(
     with pytest.raises(FileNotFoundError, match="the index is missing"):
         looks.look(BASE + 7)
     assert [looks.is_served(base) for base in (BASE, BASE + 5, BASE + 7)] == [True, False, False]
+
+
+def test_segment_that_is_gone_by_the_time_its_deletion_is_looked_for_is_not_lost(
+    quick_directory: Path,
+) -> None:
+    """Of a replica that begins again: the renamed index, which proves the deletion, is the last file to go."""
+
+    class Completing(Files):
+        def names(self, folder: Path) -> list[str]:
+            for path in folder.iterdir():
+                path.unlink()
+            return super().names(folder)
+
+    make_segment(quick_directory, [b"a"], base_offset=BASE)
+    index = names.index_path(quick_directory, BASE)
+    index.rename(names.deleted_path(index))
+    assert SegmentLooks(Completing(), quick_directory, LOG_ID, SegmentCache(8)).lost(BASE, BASE + 1) is None

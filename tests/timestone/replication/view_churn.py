@@ -29,7 +29,7 @@ def topic_of(offset: int) -> str:
     return f"kept/{offset // 20}"
 
 
-def _made(store: Store, path: Path) -> ReplicatedLog:
+def made(store: Store, path: Path) -> ReplicatedLog:
     folder = path / log_folder(LOG, 0)
     folder.mkdir()
     create_topics_file(Files(), folder / TOPICS_NAME, LogIdentity(_LOG_ID, LOG, 0, store.now_us()))
@@ -83,7 +83,7 @@ def main(path: Path, seed: int) -> None:
     chance, generation = random.Random(seed), 0
     config = StoreConfig(min_free_bytes=0, delete_delay_ms=20, log=SETTINGS)
     with Store(path, config, log_type=ReplicatedLog) as store:
-        log = _made(store, path)
+        log = made(store, path)
         print("ready", flush=True)
         while not ended.is_set():
             generation += 1
@@ -104,7 +104,7 @@ def main(path: Path, seed: int) -> None:
             else:
                 shown = log.end_offset
                 store.delete_log(LOG)
-                log = _made(store, path)
+                log = made(store, path)
                 log.lead(generation)
                 while log.end_offset < shown:  # another replica has what was shown
                     _keep(log, chance)
