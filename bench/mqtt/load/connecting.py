@@ -47,11 +47,11 @@ class Connecting:
         self._job = job
         self._protocol = CLIENT_PROTOCOLS[job.scheme]
         self._poller = select.epoll()
-        self._channels: dict[int, socket.socket] = {}
         self._due_ns: dict[int, int] = {}
         self._answers: dict[int, bytes] = {}
         self._latencies = Histogram()
-        self._clients: dict[int, socket.socket] = {}
+        self._clients: dict[int, tuple[int, socket.socket]] = {}
+        """Number and channel of those that are not refused, by descriptor."""
 
     def run(self, start_ns: int) -> dict[str, Any]:
         """Connect and subscribe all clients; return the times. A refused client counts as failed."""
@@ -99,22 +99,25 @@ class Connecting:
             return
         channel.setblocking(False)
         fd = channel.fileno()
-        self._channels[fd], self._due_ns[fd], self._answers[fd] = channel, due_ns, b""
-        self._clients[number] = channel
+        self._clients[fd], self._due_ns[fd], self._answers[fd] = (number, channel), due_ns, b""
         self._poller.register(fd, select.EPOLLIN)
 
     def _answered(self, fd: int) -> bool:
         """Read the server's answers; return whether the client is connected and subscribed."""
+        _, channel = self._clients[fd]
         try:
-            data = self._channels[fd].recv(4096)
-        except OSError:
-            data = b""
-        answer = self._answers[fd] = self._answers[fd] + data
-        if data and not self._is_in(answer):
-            return False
+            data = channel.recv(4096)
+            self._answers[fd] += data
+            is_refused = not data
+            if data and not self._is_in(self._answers[fd]):
+                return False
+        except (OSError, ValueError):
+            is_refused = True
         self._poller.unregister(fd)
         due_ns = self._due_ns.pop(fd)
-        if not data:
+        if is_refused:
+            del self._clients[fd]
+            channel.close()
             return False
         self._latencies.add(np.array([time.monotonic_ns() - due_ns]))
         return True
@@ -137,7 +140,7 @@ class Connecting:
             self._protocol, (self._job.host, self._job.port), f"bench-{self._job.run}-waker"
         )
         step = max(1, len(self._clients) // max(1, count))
-        for number, client in list(self._clients.items())[::step][:count]:
+        for number, client in list(self._clients.values())[::step][:count]:
             topic = self._job.topic(number)
             client.settimeout(_STALL_S)
             sent_ns = time.monotonic_ns()
@@ -158,7 +161,7 @@ class Connecting:
 
     def close(self) -> None:
         """Send DISCONNECT and close the sockets."""
-        for channel in self._clients.values():
+        for _, channel in self._clients.values():
             try:
                 channel.send(self._protocol.goodbye)
             except OSError:

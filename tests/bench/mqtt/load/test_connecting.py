@@ -1,3 +1,5 @@
+import socket
+import threading
 import time
 from pathlib import Path
 
@@ -26,3 +28,26 @@ def test_those_that_are_turned_away_are_counted(tmp_path: Path) -> None:
         report = connecting.run(time.monotonic_ns())
         connecting.close()
     assert (report["connected"], report["failed"]) == (5, 3)
+
+
+def test_those_whose_subscription_is_refused_are_counted_and_not_woken() -> None:
+    def serve(listener: socket.socket) -> None:
+        for number in range(3):
+            channel, _ = listener.accept()
+            channels.append(channel)
+            channel.recv(4096)
+            channel.sendall(b"\x20\x02\x00\x00\x90\x03\x00\x01" + (b"\x80" if number == 1 else b"\x01"))
+
+    channels: list[socket.socket] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = threading.Thread(target=serve, args=(listener,))
+        server.start()
+        host, port = listener.getsockname()
+        connecting = Connecting(ConnectJob(scheme="mqtt", host=host, port=port, run="r", clients=3))
+        report = connecting.run(time.monotonic_ns())
+        server.join()
+        assert (report["connected"], report["failed"]) == (2, 1)
+        assert channels[1].recv(1) == b""
+        connecting.close()
+    for channel in channels:
+        channel.close()
