@@ -26,6 +26,12 @@ def create_file(path: Path, *, exclusive: bool = True) -> int:
     return fd
 
 
+def check_regular(status: os.stat_result, path: Path) -> None:
+    """Raise OSError unless a status is that of a regular file: to open or read another one could take endlessly."""
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "expected a regular file, got a folder, a pipe or a device", str(path))
+
+
 def ensure_file(path: Path) -> None:
     """Create an empty file if it does not exist: for libraries that open files by name."""
     os.close(create_file(path, exclusive=False))

@@ -14,7 +14,7 @@ import sqlite3
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -131,6 +131,9 @@ class Catalog:
             self._open_copy()
 
     def _connect(self, path: Path, mode: str) -> None:
+        for one in (path, path.with_name(path.name + "-journal")):  # SQLite would open a pipe, and wait
+            with suppress(FileNotFoundError):
+                access.check_regular(one.stat(), one)
         target = f"{path.absolute().as_uri()}?mode={mode}"
         self._connection = sqlite3.connect(target, uri=True, check_same_thread=False, timeout=5.0)
 

@@ -13,7 +13,6 @@ import fcntl
 import functools
 import mmap
 import os
-import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -66,11 +65,11 @@ class Files:
         """Open an existing file and return its descriptor. Refuses a pipe or a device, which could wait endlessly."""
         flags = (os.O_RDWR if write else os.O_RDONLY) | os.O_CLOEXEC | os.O_NONBLOCK
         fd = os.open(path, flags)
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
+        try:
+            access.check_regular(os.fstat(fd), path)
+        except OSError:
             os.close(fd)
-            raise OSError(
-                errno.EINVAL, "expected a regular file, got a folder, a pipe or a device", str(path)
-            )
+            raise
         return fd
 
     def open_lock(self, path: Path) -> int:

@@ -341,3 +341,17 @@ def test_keys_under_a_name_are_removed_and_no_others(path: Path) -> None:
         assert catalog.items(space).keys() == {"a_b-01", "axb-0/x", "A_B-0/x", "a_b-0x"}
     assert catalog.items("mqtt.session").keys() == set(keys)
     catalog.close()
+
+
+@pytest.mark.parametrize("name", ["catalog.db", "catalog.db-journal"])
+@pytest.mark.parametrize("read_only", [True, False])
+def test_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for(
+    path: Path, name: str, read_only: bool
+) -> None:
+    Catalog(path).close()
+    pipe = path.with_name(name)
+    pipe.unlink(missing_ok=True)
+    os.mkfifo(pipe)
+    with pytest.raises(OSError, match="expected a regular file") as refused:
+        Catalog(path, read_only=read_only)
+    assert refused.value.filename == str(pipe)
