@@ -380,7 +380,7 @@ class LogCommit(loops.PreparedCommit):
             with end.lock:
                 self._flush_bytes = active_segment.unsynced_bytes
                 end_offset, marks = end.begin_flush_locked()
-                if len(marks) == 1 and end.topics.is_synced:
+                if len(marks) == 1 and not end.topics.unsynced:
                     self.delay.begin()
                     if (pending := marks[0].writer.begin_flush(wake_fd)) is not None:
                         self._background = BackgroundFlush(pending, end_offset, marks[0])

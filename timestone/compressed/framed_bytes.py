@@ -50,13 +50,13 @@ class FramedBytes:
         decoder: FrameDecoder | None,
         frames: DecodedFrames,
     ) -> None:
-        """decoder: None if the dictionary is missing; every frame is damaged then."""
         self.table = table
         self.layout = layout
         self.damage: dict[int, str] = {}
         """Damage of the frames read so far, by number, including damage that affects no record."""
         self._file = file
-        self._decoder = decoder
+        self.decoder = decoder
+        """None if the dictionary is missing; every frame is damaged then."""
         self._frames = frames
         self._owner = new_owner()
 
@@ -77,11 +77,6 @@ class FramedBytes:
         pieces[-1] = pieces[-1][: end - last * size]
         pieces[0] = pieces[0][position - first * size :]
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-
-    @property
-    def is_decodable(self) -> bool:
-        """Return whether the dictionary is available, if one is needed."""
-        return self._decoder is not None
 
     def damage_in(self, position: int, length_bytes: int) -> str:
         """Return the damage found in a frame of these bytes; empty if none is known."""
@@ -116,12 +111,12 @@ class FramedBytes:
         frame = stored[TAG_BYTES:]
         reason = self._mismatch(number, tag, frame)
         raw = b""
-        if self._decoder is not None and len(frame):
+        if self.decoder is not None and len(frame):
             try:
-                raw = self._decoder.decode(frame, raw_bytes)
+                raw = self.decoder.decode(frame, raw_bytes)
             except DamagedFrame as error:
                 reason = reason or str(error)
-                raw = self._decoder.decode_partly(frame, raw_bytes)
+                raw = self.decoder.decode_partly(frame, raw_bytes)
         if reason:
             self.damage[number] = reason
         return raw if len(raw) == raw_bytes else raw.ljust(raw_bytes, b"\0")
@@ -130,7 +125,7 @@ class FramedBytes:
         """Return what the checksums show to be wrong."""
         if not self.table.sizes[number]:
             return "it was not found"
-        if self._decoder is None:
+        if self.decoder is None:
             return "its dictionary is missing or damaged"
         if tag is None:
             return "its tag does not hold"

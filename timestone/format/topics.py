@@ -94,9 +94,11 @@ class TopicDictionary(loops.AssignedTopics):
         """Whether names may be removed: only in a replicated log."""
         self._watched: weakref.WeakSet[NamesWatcher] = weakref.WeakSet()
         self.written_count = 0
-        self._end = HEADER_BYTES
-        self._unsynced = writable
-        """Names of a killed owner may be in the page cache only, so the first sync flushes."""
+        self.end_position = HEADER_BYTES
+        """End of the last valid entry in the file."""
+        self.unsynced = writable
+        """Whether `sync` has something to flush. Names of a killed owner may be in the page cache only, so the first
+        sync flushes."""
         self._synced: tuple[int, int] | None = None
         """Number of durable names and their end position; None before the first sync."""
         try:
@@ -192,31 +194,26 @@ class TopicDictionary(loops.AssignedTopics):
         if count == self.written_count:
             return
         data = self.encoded(self.written_count, count)
-        self._files.write_all(self._open_fd(), data, self._end)
+        self._files.write_all(self._open_fd(), data, self.end_position)
         with self._lock:
             # One statement, which KeyboardInterrupt cannot split: otherwise a name would be written twice.
-            self._end, self.written_count, self._unsynced = self._end + len(data), count, True
-
-    @property
-    def is_synced(self) -> bool:
-        """Return whether `sync` has nothing to flush."""
-        return not self._unsynced
+            self.end_position, self.written_count, self.unsynced = self.end_position + len(data), count, True
 
     def sync(self) -> None:
         """Flush the written names. Raises OSError, after which only `rewrite` helps."""
-        if not self._unsynced:
+        if not self.unsynced:
             return
         with self._lock:
-            written = self.written_count, self._end
+            written = self.written_count, self.end_position
         self._files.fdatasync(self._open_fd())
         with self._lock:
             self._synced = written
-            self._unsynced = self._end > written[1]
+            self.unsynced = self.end_position > written[1]
 
     def rewrite(self) -> None:
         """Write the names that are not durable again and flush them, after a failed flush that may have marked
         unwritten pages as clean. Raises OSError if that fails too, or if no flush ever succeeded."""
-        if not self._unsynced:
+        if not self.unsynced:
             return
         if self._synced is None:
             raise OSError(errno.EIO, "the topic dictionary was never flushed", str(self.path))
@@ -227,19 +224,14 @@ class TopicDictionary(loops.AssignedTopics):
 
     def copy_anew(self) -> None:
         """Replace the file by a flushed copy after a failed flush. The caller syncs the directory."""
-        copy_anew(self._files, self.path, self._end)
+        copy_anew(self._files, self.path, self.end_position)
         old, self._fd = self._open_fd(), self._files.open(self.path, write=True)
         self._files.close(old)
-        self._synced, self._unsynced = (self.written_count, self._end), False
-
-    @property
-    def end_position(self) -> int:
-        """Return the end position of the last valid entry."""
-        return self._end
+        self._synced, self.unsynced = (self.written_count, self.end_position), False
 
     def cut(self) -> None:
         """Cut off a torn tail, whose bytes the caller has copied."""
-        self._files.truncate(self._open_fd(), self._end)
+        self._files.truncate(self._open_fd(), self.end_position)
         self.torn_bytes = 0
 
     def take_up_to(self, count: int) -> None:
@@ -259,7 +251,7 @@ class TopicDictionary(loops.AssignedTopics):
             end = HEADER_BYTES + len(self.encoded(0, count))
             if self.written_count > count:
                 self._files.truncate(self._open_fd(), end)
-                self._end, self.written_count, self._unsynced = end, count, True
+                self.end_position, self.written_count, self.unsynced = end, count, True
                 self._synced = None if self._synced is None else min(self._synced, (count, end))
             self._forget_from(count)
 
@@ -290,7 +282,7 @@ class TopicDictionary(loops.AssignedTopics):
     def rewrite_header(self) -> None:
         """Replace a damaged header page."""
         self._files.write_all(self._open_fd(), self.identity.encode(), 0)
-        self._unsynced = True
+        self.unsynced = True
         self.damaged_header = False
 
     def _read_identity(self, known: LogIdentity | None) -> LogIdentity:
@@ -332,16 +324,16 @@ class TopicDictionary(loops.AssignedTopics):
         the place of others."""
         fd = self._open_fd()
         if self.is_cut and self._names:
-            self._forget_cut(self._files.read_all(fd, self._end - HEADER_BYTES, HEADER_BYTES))
+            self._forget_cut(self._files.read_all(fd, self.end_position - HEADER_BYTES, HEADER_BYTES))
         size = self._files.size(fd)
         data, at_end = b"", False
         while not at_end and len(data) < _ENTRY_MOST_BYTES:  # otherwise nothing after it is found
-            position = self._end + len(data)
+            position = self.end_position + len(data)
             more = self._files.pread(fd, _READ_BYTES, position) if position < size else b""
             at_end = not more
             data += more
             data = data[self._take_in(data, at_end) :]
-        self.torn_bytes = max(0, size - self._end)
+        self.torn_bytes = max(0, size - self.end_position)
         self.written_count = len(self._names)
 
     def _forget_cut(self, data: bytes) -> None:
@@ -354,7 +346,7 @@ class TopicDictionary(loops.AssignedTopics):
             end, count = end + len(name), count + 1
         with self._lock:
             self._forget_from(count)
-            self._end = HEADER_BYTES + end
+            self.end_position = HEADER_BYTES + end
 
     def _take_in(self, data: bytes, at_end: bool) -> int:
         """Add the names in `data`, which begins at an entry. Return the number of bytes consumed. at_end: no bytes
@@ -369,7 +361,7 @@ class TopicDictionary(loops.AssignedTopics):
                 break
             damaged, at = found
             self._names += [None] * damaged
-        self._end += at
+        self.end_position += at
         return at
 
     def _parse(self, data: bytes, at: int) -> int:

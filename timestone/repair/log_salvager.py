@@ -228,16 +228,13 @@ class LogSalvager:
                 )
             epoch = max(epoch, one.entry_source.epoch)
             if previous is None or previous.entry_source.base_offset != one.entry_source.base_offset:
-                self._close(previous)
+                if previous is not None:
+                    self._remains[previous.entry_source.base_offset].close()
                 copy.begin_segment()
             for first, entries, data, position in one.records():
                 copy.add(first, entries, data, position, epoch=epoch)
             previous = one
         return epoch
-
-    def _close(self, previous: ProvenRange | None) -> None:
-        if previous is not None:
-            self._remains[previous.entry_source.base_offset].close()
 
     def _on_read(self, count: int) -> None:
         self._read_bytes += count

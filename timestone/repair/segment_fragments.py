@@ -48,7 +48,8 @@ class SegmentFragments:
         self.base_offset = base_offset
         self.indexes: list[IndexPages] = []
         self.segments: list[RawFile] = []
-        self._framed: dict[Path, FramedBytes] = {}
+        self.framed: dict[Path, FramedBytes] = {}
+        """Readers of the compressed segment files."""
         self.has_index = False
         """Whether an index exists under its own name, not only in quarantine."""
         self.has_segment = False
@@ -68,10 +69,6 @@ class SegmentFragments:
         """Add a segment file, or the tail of one. The one under its own name is tried first."""
         self.has_segment = self.has_segment or not aside
         self.segments.insert(len(self.segments) if aside else 0, file)
-
-    def add_framed(self, file: RawFile, framed: FramedBytes) -> None:
-        """Set the reader of a compressed segment file."""
-        self._framed[file.path] = framed
 
     @property
     def own(self) -> IndexPages | None:
@@ -109,13 +106,13 @@ class SegmentFragments:
                     if source.seal.valid(entries, ordinal)[0]:
                         shifts.add(int(entries["position"][0]))
         return [
-            ByteSource(file, shift, self._framed.get(file.path))
+            ByteSource(file, shift, self.framed.get(file.path))
             for file in self.segments
             for shift in (0, *(sorted(shifts - {0}) if self._may_be_piece(file) else ()))
         ]
 
     def _may_be_piece(self, file: RawFile) -> bool:
-        return names.parse_aside(file.path.name) is not None and file.path not in self._framed
+        return names.parse_aside(file.path.name) is not None and file.path not in self.framed
 
     def close(self) -> None:
         """Close the descriptors."""
@@ -223,8 +220,8 @@ def _add_framed(files: Files, folder: Path, fragments: SegmentFragments, file: R
         return
     if not framed.table.sizes.any():
         return  # rewritten, but not compressed
-    fragments.add_framed(file, framed)
-    if not framed.is_decodable:
+    fragments.framed[file.path] = framed
+    if framed.decoder is None:
         fragments.notes.append(
             f"{file.path.name}: its dictionary, number {framed.layout.dictionary}, is missing or damaged"
         )

@@ -140,11 +140,6 @@ class ActiveSegment(PreparedLog):
         self._roll_age_us, self._record_bytes = config.roll_age_ms * 1000, config.record_bytes
 
     @property
-    def rolled_count(self) -> int:
-        """Return the number of segments that wait to be sealed."""
-        return len(self._rolled)
-
-    @property
     def growing_base(self) -> int | None:
         """Return the base offset of the segment that takes appends; None if there is none with a record."""
         writer = self._writer

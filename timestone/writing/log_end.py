@@ -165,7 +165,7 @@ class LogEnd(loops.PreparedEnd):
         return run.base_offset
 
     def _segment_changed(self) -> None:
-        if self.active_segment.rolled_count:
+        if self.active_segment.oldest_rolled() is not None:
             self._events.segment_rolled()
         if self.active_segment.growing_base is not None:
             self._events.segment_began()

@@ -104,6 +104,6 @@ def test_truncated_file_serves_its_remaining_frames() -> None:
 def test_reads_name_the_dictionary_when_it_is_missing(tmp_path: Path) -> None:
     bytes_, wrong = opened(layout=FrameLayout(FRAME_BYTES, 3, crc32c(TABLE)), folder=tmp_path)
     assert wrong == "3.dictionary is missing"
-    assert not bytes_.is_decodable
+    assert bytes_.decoder is None
     assert bytes_.read(10, 100) == bytes(100)
     assert "dictionary" in bytes_.damage_in(10, 1)

@@ -77,7 +77,7 @@ def test_full_segment_is_rolled_and_waits_to_be_sealed(active_segment: ActiveSeg
     for number in range(7):
         write(active_segment, b"%d" % number)
     assert [segment.base_offset for segment in active_segment.segment_list.segments] == [10, 13, 16]
-    assert active_segment.rolled_count == 2
+    assert len(active_segment._rolled) == 2
     assert read_all(active_segment) == {10 + number: b"%d" % number for number in range(7)}
 
 
