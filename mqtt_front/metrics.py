@@ -85,7 +85,7 @@ def counters(broker: Counted) -> dict[str, int]:
         "will_bytes": broker.wills.sizes.total,
         "sessions_expired": broker.sessions.expired_count,
         "publishes_received": broker.ingest.received_count,
-        "publishes_dropped": broker.ingest.dropped_count,
+        "publishes_dropped": broker.ingest.dropped.total(),
         "publishes_forbidden": broker.counts.forbidden,
         "logins_refused": broker.guard.counts.refused,
         "logins_locked_out": broker.guard.counts.locked_out,

@@ -81,21 +81,15 @@ class _Kind(NamedTuple):
     write: Callable[[Any], bytes]
 
 
-def _read_pair(source: Fields) -> tuple[str, str]:
-    return source.text(), source.text()
-
-
-def _write_pair(pair: tuple[str, str]) -> bytes:
-    return fields.text(pair[0]) + fields.text(pair[1])
-
-
 _BYTE = _Kind(Fields.u8, lambda value: value.to_bytes(1, "big"))
 _U16 = _Kind(Fields.u16, lambda value: value.to_bytes(2, "big"))
 _U32 = _Kind(Fields.u32, lambda value: value.to_bytes(4, "big"))
 _VARINT = _Kind(Fields.varint, fields.varint)
 _TEXT = _Kind(Fields.text, fields.text)
 _BINARY = _Kind(Fields.binary, fields.binary)
-_PAIR = _Kind(_read_pair, _write_pair)
+_PAIR = _Kind(
+    lambda source: (source.text(), source.text()), lambda pair: fields.text(pair[0]) + fields.text(pair[1])
+)
 
 
 def _any(value: Any) -> bool:

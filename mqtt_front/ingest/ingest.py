@@ -17,7 +17,7 @@ from mqtt_front.errors import MqttError
 from mqtt_front.ingest.fair_share import FairShare
 from mqtt_front.ingest.puback import REPEATED, acknowledge_each, answer_turns
 from mqtt_front.ingest.routing import Router
-from mqtt_front.ingest.turn import Columns, Turn, write_batch_of
+from mqtt_front.ingest.turn import Turn, write_batch_of
 from mqtt_front.kernel.loops import CollectedTurn, PublishFastPath, discharge
 from mqtt_front.kernel.publish_fast_path import PublishColumns, Source
 from mqtt_front.kernel.topic_cache import TOPIC_BITS, TOPIC_MASK
@@ -99,11 +99,6 @@ class Ingest(CollectedTurn):
         """Publishes that were refused or could not be stored, by reason."""
         self.answer_times = Histogram()
         """Time from the submission of a publish at QoS 1 or 2 until its answer was passed to the socket."""
-
-    @property
-    def dropped_count(self) -> int:
-        """Publishes that were refused or could not be stored."""
-        return self.dropped.total()
 
     @property
     def oldest_s(self) -> float:
@@ -203,15 +198,16 @@ class Ingest(CollectedTurn):
         if number >= 0 and (
             len(codes) == 1 or min(codes) >> TOPIC_BITS == number == max(codes) >> TOPIC_BITS
         ):
-            columns = turn.columns.get(number)
-            if columns is None:
-                columns = turn.columns[number] = Columns()
-            columns.add(run, _topic_ids(run, codes))
+            turn.columns[number].add(run, _topic_ids(run, codes))
             if run.acknowledgements:
                 turn.answers.append((source, run.acknowledgements, number))
         else:
             self._take_mixed(turn, source, run, codes)
-        self._charge(turn, source, run.size_bytes)
+        turn.sizes[source] = turn.sizes.get(source, 0) + run.size_bytes
+        turn.size_bytes += run.size_bytes
+        source.submitted_bytes += run.size_bytes
+        self.room_bytes -= run.size_bytes
+        self.charged(source)
 
     def _take_mixed(self, turn: Turn, source: Source, run: Publishes, codes: list[int]) -> None:
         """Take the publishes of a run one by one: they go to several logs, or some are refused."""
@@ -219,21 +215,12 @@ class Ingest(CollectedTurn):
             code = codes[topic_number]
             number = code >> TOPIC_BITS if code >= 0 else code
             if code >= 0:
-                columns = turn.columns.get(number)
-                if columns is None:
-                    columns = turn.columns[number] = Columns()
-                columns.add(Publishes.of([row]), (code & TOPIC_MASK).to_bytes(4, sys.byteorder))
+                topic_id = (code & TOPIC_MASK).to_bytes(4, sys.byteorder)
+                turn.columns[number].add(Publishes.of([row]), topic_id)
             else:
                 self._refuse(turn, source, row, code)
             if row.acknowledgement:
                 turn.answers.append((source, row.acknowledgement, number))
-
-    def _charge(self, turn: Turn, source: Source, size_bytes: int) -> None:
-        turn.sizes[source] = turn.sizes.get(source, 0) + size_bytes
-        turn.size_bytes += size_bytes
-        source.submitted_bytes += size_bytes
-        self.room_bytes -= size_bytes
-        self.charged(source)
 
     def charged(self, source: Source) -> None:
         """Pause a source that has too many unsettled bytes."""

@@ -5,6 +5,7 @@ Must not know when a turn is submitted or answered; `ingest` decides that.
 
 import errno
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
@@ -106,7 +107,7 @@ class Turn:
         """The whole turn, if it was collected by the fast path."""
         self.began_ns = 0
         """When it was submitted, by `time.perf_counter_ns`."""
-        self.columns: dict[int, Any] = {}
+        self.columns: dict[int, Any] = defaultdict(Columns)
         self.answers: list[tuple[Source, bytes, int]] = []
         """Source, acknowledgements, and the number of the log, or minus the reason code of a failure; in the order of
         arrival."""

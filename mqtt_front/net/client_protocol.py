@@ -242,8 +242,7 @@ class ClientProtocol(ClientSocket):
         self.portion = max(0, self.portion - count)
         if not self.portion:
             self.broker.ingest.served(self)
-            if not self.holds and self.transport is not None and not self.closing:
-                self._read(self.transport)
+            self._read()
 
     def _take(self, events: Iterator[Event]) -> None:
         broker = self.broker

@@ -201,12 +201,14 @@ class ClientSocket(loops.PolledClient):
     def _read_on(self, why: Hold) -> None:
         before = self.holds
         self.holds &= ~why
-        if before and not self.holds and self.transport is not None and not self.closing:
-            self._read(self.transport)
+        if before:
+            self._read()
 
-    def _read(self, transport: Transport) -> None:
-        """Resume reading, by the fastest way available."""
-        poller = self.broker.poller
+    def _read(self) -> None:
+        """Read by the fastest way available, unless there is a reason not to."""
+        transport, poller = self.transport, self.broker.poller
+        if self.holds or transport is None or self.closing:
+            return
         if self.portion:  # the poller reads without limit
             self._leave_poller()
             transport.resume_reading()
@@ -225,8 +227,7 @@ class ClientSocket(loops.PolledClient):
         """Note that CONNACK with success was sent."""
         self.connected = True
         self.began_us = time.time_ns() // 1000
-        if not self.holds and self.transport is not None and not self.closing:
-            self._read(self.transport)
+        self._read()
 
     def _leave_poller(self) -> bool:
         """Leave the socket to its transport. Return whether the poller read it."""
@@ -239,8 +240,7 @@ class ClientSocket(loops.PolledClient):
         """Have the poller read the socket with this descriptor, or with -1 only the transport."""
         self._leave_poller()
         self.descriptor = descriptor
-        if not self.holds and self.transport is not None and not self.closing:
-            self._read(self.transport)
+        self._read()
 
     def shut(self, transport: Transport, *, linger: bool) -> None:
         """Close when everything is written. With `linger` only the server's direction is closed first, and received

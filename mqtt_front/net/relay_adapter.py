@@ -4,7 +4,6 @@ the address and certificate that it has there."""
 from typing import Any
 
 from mqtt_front.net.stream_adapter import Arrival, StreamAdapter
-from mqtt_front.runtime.loop import Transport
 from timestone.fronts import Arrived
 
 
@@ -17,11 +16,6 @@ class RelayAdapter(StreamAdapter):
         super().__init__(upper, upper)
         self._facts = {"peername": client.address, "certificate_name": client.certificate_user}
         self._keep = client.keep
-
-    def connection_made(self, transport: Transport) -> None:
-        self._lower = transport
-        self._open = True
-        self._upper.connection_made(self)
 
     def buffer_updated(self, count: int) -> None:
         if not self._discards(count):

@@ -37,6 +37,8 @@ class StreamAdapter:
     (`buffer_updated`), the way down (`write`), and its closing handshake."""
 
     __slots__ = ("_arrival", "_ended", "_half_closed", "_lower", "_open", "_started", "_upper")
+    _first = "CONNECT"
+    """What the client must do first."""
 
     def __init__(self, upper: Receiver, arrival: Arrival) -> None:
         """upper: the next adapter, or `arrival` itself."""
@@ -52,6 +54,11 @@ class StreamAdapter:
         """Set when the server's direction is closed and the client may not have noticed."""
 
     # Called by the transport.
+
+    def connection_made(self, transport: Transport) -> None:
+        self._lower = transport
+        self._upper.connection_made(self)
+        self._arrival.awaited = self._first
 
     def get_buffer(self, size_hint: int) -> memoryview:
         # Received bytes are copied out before the buffer is lent again.

@@ -10,7 +10,6 @@ from typing import Any
 
 from mqtt_front.net.stream_adapter import Arrival, Receiver, StreamAdapter
 from mqtt_front.net.tls_faults import handshake_fault, no_tls
-from mqtt_front.runtime.loop import Transport
 from timestone_access.tls_context import certificate_name
 
 HANDSHAKE = "TLS handshake"
@@ -23,6 +22,7 @@ class TlsAdapter(StreamAdapter):
     __slots__ = (
         "_call_soon", "_certificate_name", "_decrypting", "_incoming", "_name_kind", "_outgoing", "_reading", "_tls",
     )  # fmt: skip
+    _first = HANDSHAKE
 
     def __init__(
         self,
@@ -44,11 +44,6 @@ class TlsAdapter(StreamAdapter):
         self._reading = True
 
     # Called by the transport of the socket.
-
-    def connection_made(self, transport: Transport) -> None:
-        self._lower = transport
-        self._upper.connection_made(self)
-        self._arrival.awaited = HANDSHAKE
 
     def buffer_updated(self, count: int) -> None:
         if self._discards(count):

@@ -17,7 +17,6 @@ from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
 from mqtt_front.net.stream_adapter import Arrival, StreamAdapter
-from mqtt_front.runtime.loop import Transport
 from timestone.address import is_loopback
 
 HANDSHAKE = "WebSocket handshake"
@@ -38,6 +37,7 @@ class WebSocketAdapter(StreamAdapter):
     """One connection's WebSocket. To what is below it is a protocol, to the link a transport."""
 
     __slots__ = ("_origins", "_pong", "_protocol", "_writable")
+    _first = HANDSHAKE
 
     def __init__(self, link: Arrival, *, packet_bytes: int, origins: Sequence[str] | None) -> None:
         """`origins` are the pages that may connect from a browser besides those of this machine; None for any."""
@@ -52,11 +52,6 @@ class WebSocketAdapter(StreamAdapter):
         self._pong: bytes | None = None
 
     # What the transport below calls.
-
-    def connection_made(self, transport: Transport) -> None:
-        self._lower = transport
-        self._upper.connection_made(self)
-        self._arrival.awaited = HANDSHAKE
 
     def buffer_updated(self, count: int) -> None:
         if self._discards(count):

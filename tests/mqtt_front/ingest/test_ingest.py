@@ -286,7 +286,7 @@ def test_refused_topic_is_answered_in_mqtt_5_and_ends_mqtt_3(
     assert old.refusals == ["a publish was refused: TOPIC_NAME_INVALID"]
     assert silent.refusals == [], "QoS 0 is dropped, counted and logged"
     assert parts.payloads() == [b"1", b"3", b"4", b"7"]
-    assert parts.ingest.dropped_count == 3
+    assert parts.ingest.dropped.total() == 3
     assert "$share/x" in caplog.text
 
 
@@ -334,7 +334,7 @@ def test_full_disk_is_answered_in_mqtt_5_and_ends_mqtt_3(
         assert new.writes == [[Puback(1, 0x97), Puback(2, 0x97)]]
         assert old.writes == [] and len(old.refusals) == 1
         assert silent.refusals == []
-        assert parts.ingest.dropped_count == 4
+        assert parts.ingest.dropped.total() == 4
         assert "could not be stored" in caplog.text
         assert parts.ingest.submitted_bytes == 0
 
@@ -405,7 +405,7 @@ def test_new_topics_are_learned_and_then_use_the_fast_path(parts: Parts) -> None
     assert parts.gather(learning, Publish("z", b""), Publish("$SYS/z", b"")) == 0, "one of them is refused"
     parts.settle()
     assert parts.payloads() == [b"x", b"y", b"x"] * 2
-    assert (len(parts.router.logs[0].topics), parts.ingest.dropped_count) == (2, 0)
+    assert (len(parts.router.logs[0].topics), parts.ingest.dropped.total()) == (2, 0)
 
 
 @needs_kernel
@@ -494,7 +494,7 @@ def test_disk_error_is_reported_to_fast_path_sources(tmp_path: Path, ack: Ack) -
         fault.lift()
         assert new.writes == [[Puback(1, 0x97)]]
         assert old.writes == [] and len(old.refusals) == 1
-        assert (parts.ingest.dropped_count, parts.ingest.submitted_bytes) == (2, 0)
+        assert (parts.ingest.dropped.total(), parts.ingest.submitted_bytes) == (2, 0)
         parts.gather(new, Publish("a", b"3", 1, packet_id=3))
         parts.settle()
         assert parts.payloads() == [b"first", b"3"]
