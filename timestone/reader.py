@@ -32,7 +32,6 @@ class ReadFrom(Protocol):
     """Log, as a reader sees it. Implemented by `timestone.readable.ReadableLog`."""
 
     name: str
-    partition: int
     folder: Path
     topics: TopicDictionary
     wakeups: Wakeups

@@ -48,7 +48,7 @@ class OpenPair:
     """Open files of a segment. Closed when the last reference is dropped, so that a running read keeps its files when
     the segment is evicted, sealed or deleted in between."""
 
-    __slots__ = ("_files", "_framed", "entry_room", "index_map", "segment_fd")
+    __slots__ = ("_files", "entry_room", "framed", "index_map", "segment_fd")
 
     def __init__(
         self,
@@ -79,11 +79,12 @@ class OpenPair:
         self.segment_fd = segment_fd
         room = max(0, size - HEADER_BYTES) // ENTRY_BYTES
         self.entry_room = min(room, trailer.entry_count) if trailer else room
-        self._framed: FramedBytes | None = None
+        self.framed: FramedBytes | None = None
+        """Of a compressed file: `read` is the only way to its bytes."""
         if trailer is not None and trailer.frames is not None:
             read = _reader_of(files, segment_fd)
             file = FramedFile(read, files.size(segment_fd), trailer.log_id, trailer.base_offset)
-            self._framed, _ = open_framed(
+            self.framed, _ = open_framed(
                 files, segment_path.parent, file, frames, trailer.frames, trailer.segment_bytes
             )
 
@@ -91,18 +92,13 @@ class OpenPair:
         """Return bytes of the records as appended; fewer if the file is too short."""
         return (
             self._files.read_all(self.segment_fd, length_bytes, position)
-            if self._framed is None
-            else self._framed.read(position, length_bytes)
+            if self.framed is None
+            else self.framed.read(position, length_bytes)
         )
-
-    @property
-    def framed(self) -> bool:
-        """Return whether the file is compressed, so that `read` is the only way to its bytes."""
-        return self._framed is not None
 
     def damage_in(self, position: int, length_bytes: int) -> str:
         """Return the known damage of the part of a compressed file that holds these bytes; empty if none is known."""
-        return "" if self._framed is None else self._framed.damage_in(position, length_bytes)
+        return "" if self.framed is None else self.framed.damage_in(position, length_bytes)
 
     def __del__(self) -> None:
         # The mapping is closed when the last array over it is dropped.
@@ -209,7 +205,7 @@ class Segment(loops.ShownSegment):
         """Return access to single published records below an offset, until the files are released or this is called
         again; None if they are closed or compressed."""
         pair = self._pair
-        if pair is None or pair.framed:
+        if pair is None or pair.framed is not None:
             return None
         records = loops.SegmentRecords(
             self.base_offset,

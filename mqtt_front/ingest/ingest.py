@@ -265,7 +265,7 @@ class Ingest(CollectedTurn):
             if turn.began_ns >= self._traces.due_ns and turn.columns:
                 turn.trace = self._traces.begin(turn.began_ns)
         self._turns.append(turn)
-        self._shares.submitted(turn.all_sources())
+        self._shares.submitted(turn.all_sizes()[0])
         turn.open_count = len(turn.columns)
         outcomes: list[tuple[Turn, int, Exception | int]] = []
         woken: list[Woken] = []

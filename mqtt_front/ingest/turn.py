@@ -6,7 +6,7 @@ Must not know when a turn is submitted or answered; `ingest` decides that.
 import errno
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -137,12 +137,8 @@ class Turn:
             if answer
         ]
 
-    def all_sources(self) -> Collection[Source]:
-        """Return the connections that published in this turn."""
-        return self.sizes if self.gathered is None else self.gathered.sources
-
     def all_sizes(self) -> tuple[list[Source], list[int]]:
-        """Return the sources, and the wire bytes of each one's publishes."""
+        """Return the connections that published in this turn, and the wire bytes of each one's publishes."""
         if self.gathered is None:
             return list(self.sizes), list(self.sizes.values())
         return self.gathered.sources, self.gathered.sizes

@@ -80,6 +80,10 @@ class StreamAdapter:
 
     # Called by the receiver above.
 
+    def write(self, data: bytes) -> None:
+        """Send, or drop before the handshake is complete and after the end."""
+        raise NotImplementedError
+
     def close(self) -> None:
         """Send the closing handshake and close when everything is written."""
         if not self._ended:

@@ -196,7 +196,9 @@ class LogDownload:
         """Remove what an earlier download of another manifest has left."""
         wanted = {names.index_path(self.folder, one.base).name for one in self.segments}
         wanted |= {self._segment_path(one).name for one in self.segments}
-        present = sorted(self._files.names(self.folder), key=lambda name: names.parse_index(name) is None)
+        present = sorted(
+            self._files.names(self.folder), key=lambda name: not name.endswith(names.INDEX_SUFFIX)
+        )
         for name in present:  # the indexes first
             if name not in wanted and name != names.TOPICS_NAME and names.parse_dictionary(name) is None:
                 path = self.folder / name

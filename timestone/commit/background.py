@@ -46,24 +46,20 @@ class LogThread:
                 self._serve(log)
 
 
-class Flusher:
+class Flusher(LogThread):
     """Flushes logs that no caller waits for, so that the committer can write at the same time."""
 
     def __init__(self, unflushed: Callable[[LogCommit], None]) -> None:
         """unflushed: called with a log that was written to during its flush."""
         self._unflushed = unflushed
         self._expected: set[LogCommit] = set()
-        self._thread = LogThread("timestone-flusher", self._flush)
+        super().__init__("timestone-flusher", self._flush)
 
     def expect(self, log: LogCommit) -> None:
         """Schedule a flush of a log. One caller at a time."""
         if log not in self._expected:
             self._expected.add(log)
-            self._thread.put(log)
-
-    def stop(self) -> None:
-        """Flush the waiting logs and end the thread."""
-        self._thread.stop()
+            self.put(log)
 
     def _flush(self, log: LogCommit) -> None:
         try:

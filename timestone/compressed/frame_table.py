@@ -112,10 +112,6 @@ class FrameTable:
     sizes: npt.NDArray[np.int64]
     """Size of tag and frame in the file; 0 for a missing frame."""
 
-    def raw_bytes_of(self, number: int) -> int:
-        """Return the decoded size of a frame."""
-        return min(self.frame_bytes, self.raw_bytes - number * self.frame_bytes)
-
 
 def frame_count(raw_bytes: int, frame_bytes: int) -> int:
     """Return the number of frames for `raw_bytes`."""

@@ -106,7 +106,8 @@ class FramedBytes:
             yield raw
 
     def _decoded(self, number: int, stored: memoryview) -> bytes:
-        raw_bytes = self.table.raw_bytes_of(number)
+        frame_bytes = self.table.frame_bytes
+        raw_bytes = min(frame_bytes, self.table.raw_bytes - number * frame_bytes)
         tag = FrameTag.decode(stored)
         frame = stored[TAG_BYTES:]
         reason = self._mismatch(number, tag, frame)

@@ -70,14 +70,12 @@ def finish_deletions(files: Files, folder: Path) -> int:
     last = deleted_up_to(present)
     if last < 0:
         return 0
-    returned = [
-        name for name in present if (base := names.parse_pair_base(name)) is not None and base <= last
-    ]
-    for name in returned:
-        files.rename(folder / name, names.deleted_path(folder / name))
-    bases = [base for name in present if (base := names.parse_pair_base(name)) is not None and base > last]
-    if bases:
-        forget_missing(files, folder, min(bases))
+    bases = {name: base for name in present if (base := names.parse_pair_base(name)) is not None}
+    for name, base in bases.items():
+        if base <= last:
+            files.rename(folder / name, names.deleted_path(folder / name))
+    if left := [base for base in bases.values() if base > last]:
+        forget_missing(files, folder, min(left))
     # Also if all were renamed: the process may have died before the renames were durable, and a power loss
     # could take the proof and bring back the segments.
     files.sync_directory(folder)

@@ -35,7 +35,6 @@ _LOG_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 _FOLDER = re.compile(r"(?P<name>[A-Za-z0-9_][A-Za-z0-9._-]{0,199})-(?P<partition>0|[1-9][0-9]{0,8})")
 # Below 9 * 10^18: the end of such a segment and the ceiling above it fit into 63 bits. No log gets there.
 _OFFSET = "0[0-8][0-9]{18}"
-_BASE = re.compile(_OFFSET)
 _SEGMENT = re.compile(rf"(?P<base>{_OFFSET})(\.(?P<generation>[1-9][0-9]{{0,8}}))?\.segment")
 _PAIR = re.compile(rf"(?P<base>{_OFFSET})(\.index|(\.[1-9][0-9]{{0,8}})?\.segment)")
 _REWRITTEN = re.compile(rf"{_OFFSET}\.[1-9][0-9]{{0,8}}\.segment(\..+)?")
@@ -141,12 +140,6 @@ def parse_dictionary(name: str) -> int | None:
 def with_suffix(path: Path, suffix: str) -> Path:
     """Return the path with a suffix appended to its name."""
     return path.with_name(path.name + suffix)
-
-
-def parse_index(name: str) -> int | None:
-    """Return the base offset in the name of an index; None for other names."""
-    stem = name.removesuffix(INDEX_SUFFIX)
-    return int(stem) if stem != name and _BASE.fullmatch(stem) else None
 
 
 def parse_segment(name: str) -> tuple[int, int] | None:

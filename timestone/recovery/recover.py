@@ -319,7 +319,8 @@ class LogRecovery:
     def _await_removal(self, scans: Sequence[SegmentScan], error: OSError) -> None:
         """Defer all seals until segments that were never durable are put aside: next to a sealed segment, the next open
         would take them for durable ones."""
-        staying = [scan for scan in scans if scan.has_to_go]
+        # A later scan could find records to serve in them.
+        staying = [scan for scan in scans if scan.header is not None and not (scan.serves or scan.superseded)]
         if staying:
             self._waiting += staying
             self._refusal = error
@@ -377,7 +378,7 @@ class LogRecovery:
         """Rename the files of a segment without records to serve; remove those that never held a record."""
         present = self._files.names(self._folder)
         mine = [name for name in present if names.parse_pair_base(name) == scan.base_offset]
-        index_first = sorted(mine, key=lambda name: names.parse_index(name) is None)
+        index_first = sorted(mine, key=lambda name: not name.endswith(names.INDEX_SUFFIX))
         nothing_lost = not (scan.lost_bytes or scan.lost_count or scan.reason)
         no_bytes = scan.state is State.ORPHAN and scan.segment_file_bytes == 0
         empty = not scan.loss_proven and (nothing_lost or no_bytes)

@@ -90,11 +90,6 @@ class SegmentScan:
         return self.count > 0 and self.state is not State.ORPHAN
 
     @property
-    def has_to_go(self) -> bool:
-        """Return whether a later scan could find records to serve here, so that the files must be put aside."""
-        return not self.serves and self.header is not None and not self.superseded
-
-    @property
     def epoch(self) -> int:
         """Epoch in the header; 0 without a header."""
         return self.header.epoch if self.header else 0

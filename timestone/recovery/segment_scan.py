@@ -79,9 +79,8 @@ def examine(
             segment_path = names.segment_path(folder, base_offset, trailer.generation)
         else:
             segment_path = _any_segment_path(files, folder, base_offset)
-        try:
-            segment_fd = files.open(segment_path)
-        except FileNotFoundError:
+        segment_fd = _open_or_none(files, segment_path)
+        if segment_fd is None:
             used = _may_have_held_records(files, index_fd, log_id, base_offset)
             return _without_segment(base_offset, size, used=used)
         try:
@@ -143,6 +142,13 @@ def _any_segment_path(files: Files, folder: Path, base_offset: int) -> Path:
         generations = [generation for base, generation in found if base == base_offset]
         path = names.segment_path(folder, base_offset, max(generations, default=0))
     return path
+
+
+def _open_or_none(files: Files, path: Path) -> int | None:
+    try:
+        return files.open(path)
+    except FileNotFoundError:
+        return None
 
 
 def read_trailer(read: Read, size_bytes: int, path: Path, log_id: int, base_offset: int) -> Trailer | None:

@@ -79,8 +79,10 @@ class LogInspection:
         try:
             scans = self._examine(bases, log_id, topics)
             used_count = max((scan.topic_count for scan in scans), default=0)
+            names_lost = used_count if self._with_topics else 0
             if topics is not None:
                 topics.take_up_to(used_count)
+                names_lost = topics.lost_count
             served = [scan for scan in scans if scan.state is not State.ORPHAN]
             end_offset = max((self._next_offset, *(scan.end_offset for scan in served)))
             start_offset, missing = self._missing(scans, served, end_offset)
@@ -100,7 +102,7 @@ class LogInspection:
                 bytes=sum(scan.segment_bytes for scan in served),
                 stored_bytes=sum(map(_stored_bytes, served)),
                 topics=used_count if topics is None else len(topics),
-                topic_names_lost=self._names_lost(topics, used_count),
+                topic_names_lost=names_lost,
                 segments=tuple(map(_segment_report, scans)),
                 strangers=tuple(strangers),
                 put_aside=self._put_aside(),
@@ -124,11 +126,6 @@ class LogInspection:
             return known.log_id, None, "the topic dictionary is missing"
         damaged = "the header page of the topic dictionary is damaged, or that of another log"
         return topics.identity.log_id, topics, damaged if topics.damaged_header else ""
-
-    def _names_lost(self, topics: TopicDictionary | None, used_count: int) -> int:
-        if topics is not None:
-            return topics.lost_count
-        return used_count if self._with_topics else 0
 
     def _examine(self, bases: list[int], log_id: int, topics: TopicDictionary | None) -> list[SegmentScan]:
         scans = []

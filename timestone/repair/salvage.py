@@ -14,6 +14,7 @@ import errno
 import json
 from collections.abc import Callable, Collection
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 from timestone.disk.catalog import Catalog, CatalogRow
@@ -90,11 +91,13 @@ class _OldCatalog:
             spaces: list[str] = []
             self._take("sessions and named readers", lambda: spaces.extend(catalog.spaces()))
             for space in spaces:
-                items = self._documents.setdefault(space, {})
-                self._take(space, lambda space=space, items=items: items.update(catalog.items(space, broken)))
+                self._take(space, partial(self._take_space, catalog, space, broken))
             self.notes += [f"{path.name}: {one}; it is lost" for one in broken]
         finally:
             catalog.close()
+
+    def _take_space(self, catalog: Catalog, space: str, broken: list[str]) -> None:
+        self._documents[space] = catalog.items(space, broken)
 
     def _take(self, what: str, read: Callable[[], None]) -> None:
         try:

@@ -268,15 +268,12 @@ class Posting:
                 raise TypeError(
                     f"invalid producer {values['producer']!r:.40} or remembered {values['remembered']!r:.40}"
                 )
-            values["parts"] = _part_names(values["parts"])
+            parts = values["parts"]
+            if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
+                raise TypeError(f"invalid parts: expected a list of names, got {parts!r:.40}")
+            values["parts"] = tuple(parts)
             return cls(**values)
         except (ValueError, KeyError, TypeError) as error:
             if isinstance(error, InvalidName):
                 raise
             raise CorruptLog(path, f"the file is not a posting: {error!r}") from error
-
-
-def _part_names(values: object) -> tuple[str, ...]:
-    if not isinstance(values, list) or not all(isinstance(part, str) for part in values):
-        raise TypeError(f"invalid parts: expected a list of names, got {values!r:.40}")
-    return tuple(values)

@@ -123,7 +123,8 @@ class LogCompression:
         """Return number and content of the dictionary to use; 0 and None if there is none."""
         files, log = self._store.files, self._log
         newest = max(dictionary_numbers(files, log.folder), default=0)
-        used = sum(_dictionary_of(segment) == newest for segment in log.segment_list.segments)
+        layouts = [one.trailer.frames for one in log.segment_list.segments if one.trailer]
+        used = sum(one is not None and one.dictionary == newest for one in layouts)
         if newest and used < _DICTIONARY_SEGMENTS:
             content, wrong = read_dictionary(files, log.folder, log.id, newest)
             if wrong:
@@ -162,11 +163,6 @@ class LogCompression:
 
 def _is_compressed(segment: Segment) -> bool:
     return segment.trailer is not None and segment.trailer.frames is not None
-
-
-def _dictionary_of(segment: Segment) -> int:
-    frames = segment.trailer.frames if segment.trailer else None
-    return frames.dictionary if frames else 0
 
 
 def _key(segment: Segment) -> tuple[int, int]:

@@ -203,12 +203,10 @@ class Retention:
     def _beyond(self, sealed: list[Segment], limit_ms: int, limit_bytes: int) -> list[Segment]:
         """Return the oldest segments that exceed the limit of age or of size; 0 for no limit."""
         too_old = self._too_old(sealed, limit_ms * 1000)
-        return sealed[: max(too_old, self._too_many(sealed, limit_bytes))]
-
-    def _too_many(self, sealed: Sequence[Segment], limit_bytes: int) -> int:
         if not limit_bytes:
-            return 0
-        return too_many(list(map(_disk_bytes, sealed)), self._log.unsealed_bytes, limit_bytes)
+            return sealed[:too_old]
+        sizes = list(map(_disk_bytes, sealed))
+        return sealed[: max(too_old, too_many(sizes, self._log.unsealed_bytes, limit_bytes))]
 
     def _too_old(self, sealed: Sequence[Segment], retention_us: int) -> int:
         if not retention_us:

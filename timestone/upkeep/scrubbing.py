@@ -11,7 +11,6 @@ import json
 import logging
 import time
 from collections.abc import Iterator
-from typing import Protocol
 
 from timestone.disk.json_document import json_object
 from timestone.errors import CorruptLog, UnknownLog
@@ -31,17 +30,10 @@ _SLICE_BYTES = 256 * 1024
 _LOGGED_MOST = 20
 
 
-class ScrubbedStore(UpkeptStore, Protocol):
-    """Store whose logs are found by name."""
-
-    def log_names(self, *, server: bool = ...) -> list[tuple[str, int]]: ...
-    def log(self, name: str, partition: int = 0, *, create: bool = True) -> UpkeptLog: ...
-
-
 class Scrubber:
     """Verifies the sealed segments of a store. One thread at a time calls `run` or `scrub`."""
 
-    def __init__(self, store: ScrubbedStore) -> None:
+    def __init__(self, store: UpkeptStore) -> None:
         self._store = store
         self._rate = store.config.scrub_bytes_per_s
         self._interval_s = store.config.scrub_interval_ms / 1000

@@ -13,9 +13,9 @@ from timestone.format.names import (
     is_deleted_log,
     log_folder,
     missing_path,
-    parse_index,
     parse_log_folder,
     parse_missing,
+    parse_pair_base,
     parse_segment,
     segment_path,
     store_directory,
@@ -110,14 +110,13 @@ def test_file_names_are_the_base_offset_in_twenty_digits() -> None:
 def test_base_offset_is_parsed_back_from_the_name(base: int) -> None:
     assert parse_segment(segment_path(Path(), base).name) == (base, 0)
     assert parse_segment(segment_path(Path(), base, 12).name) == (base, 12)
-    assert parse_index(index_path(Path(), base).name) == base
+    assert parse_pair_base(index_path(Path(), base).name) == base
 
 
 STRANGE_FILES = [
     "7.index",
     "0000000000000000000x.index",
     "00000000000000000007.index.tmp",
-    "00000000000000000007.segment",
     "00000000000000000007",
     "000000000000000000007.index",
     "-0000000000000000007.index",
@@ -130,8 +129,8 @@ STRANGE_FILES = [
 
 
 @pytest.mark.parametrize("name", STRANGE_FILES, ids=ascii)
-def test_foreign_file_is_not_an_index(name: str) -> None:
-    assert parse_index(name) is None
+def test_foreign_file_is_not_of_a_segment(name: str) -> None:
+    assert parse_pair_base(name) is None
 
 
 def test_lost_offsets_are_encoded_in_a_file_name() -> None:
