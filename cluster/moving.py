@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, nullcontext, suppress
 from timestone_cluster.errors import EtcdUnavailable, NodeLeft
 from timestone_cluster.etcd.client import Coordinator
 from timestone_cluster.etcd.keys import ClusterKeys, encode_pin
-from timestone_cluster.etcd.registry import below, cluster_of
+from timestone_cluster.etcd.registry import below, check_shard, cluster_of
 from timestone_cluster.operations import ClusterStatus, cluster_status
 from timestone_cluster.shard_record import ShardRecord, node_of
 
@@ -31,8 +31,8 @@ async def replace_node(
     that cannot be exchanged, WrongCluster, UndecodableValue, EtcdUnavailable; NodeLeft for the new one, or TimeoutError
     with what was waited for: that shard is as it was."""
     found = await cluster_status(etcd, keys)
-    if only is not None and only >= len(found.shards):
-        raise ValueError(f"invalid shard: expected one below {len(found.shards)}, got {only}")
+    if only is not None:
+        check_shard(only, len(found.shards))
     leaves, comes = found.node(old), found.node(new)
     shards = [one for one in found.shards if leaves in one.replicas and only in (None, one.number)]
     if not shards:
@@ -74,7 +74,7 @@ async def unpin_shard(etcd: Coordinator, keys: ClusterKeys, number: int) -> None
     """Have a shard that was moved by command placed by the nodes again. Raises ValueError for one that was not,
     WrongCluster, UndecodableValue, EtcdUnavailable."""
     pairs = (await etcd.read(keys.prefix)).pairs
-    cluster_of(pairs, keys)
+    check_shard(number, cluster_of(pairs, keys).shards)
     if keys.pinned(number) not in pairs:
         raise ValueError(f"invalid shard {number}: no command has placed it")
     await etcd.delete(keys.pinned(number))

@@ -34,7 +34,7 @@ from timestone_cluster.etcd.keys import (
     deletions_before,
     encode_deletions,
 )
-from timestone_cluster.etcd.registry import below, cluster_of
+from timestone_cluster.etcd.registry import below, check_shard, cluster_of
 from timestone_cluster.node.held_shards import IDENTITY_NAME, identity
 from timestone_cluster.operations import log_to_delete
 from timestone_cluster.shard_record import MOST_GENERATION, ShardRecord, Unclean, member_of, node_of
@@ -103,6 +103,7 @@ async def plan_recovery(
     default the one with the most of those that are not damaged. Raises ValueError where nothing is to be recovered, or
     none can be chosen; WrongCluster, UndecodableValue, UndecodableShardRecord, EtcdUnavailable."""
     picture = await _picture(etcd, keys, context)
+    check_shard(shard, picture.cluster.shards)
     record, revision = picture.record(shard)
     if record is None:
         raise ValueError(

@@ -20,6 +20,12 @@ _RETRY_S = 0.3
 _LOGGER = logging.getLogger("timestone.cluster")
 
 
+def check_shard(shard: int, count: int) -> None:
+    """Raise ValueError unless a cluster of so many shards has this one."""
+    if not 0 <= shard < count:
+        raise ValueError(f"invalid shard: expected one below {count}, got {shard}")
+
+
 def cluster_of(pairs: Mapping[str, KeyValue], keys: ClusterKeys) -> ClusterValue:
     """Return the cluster of keys that were read. Raises WrongCluster, UndecodableValue."""
     pair = pairs.get(keys.cluster)

@@ -14,10 +14,11 @@ from timestone_cluster.errors import (
     AppendUnknown,
     ClusterError,
     UndecodableFrame,
+    WrongCluster,
 )
 from timestone_cluster.etcd.client import Coordinator
 from timestone_cluster.etcd.keys import ClusterKeys, NodeValue
-from timestone_cluster.etcd.registry import below, cluster_of
+from timestone_cluster.etcd.registry import below, check_shard, cluster_of
 from timestone_cluster.shard_record import ShardRecord, node_of
 from timestone_cluster.transport.links import give_up_early
 from timestone_cluster.transport.refusals import error_of
@@ -72,8 +73,9 @@ class ClusterClient:
         shard: int = 0,
         timeout_s: float = 30.0,
     ) -> int:
-        """Append as `append`, and again until it is acknowledged: at least once. Raises UnknownLog, AppendRefused;
-        TimeoutError, which says how often the records may be in the log."""
+        """Append as `append`, and again until it is acknowledged: at least once. Raises UnknownLog, AppendRefused,
+        ValueError for a shard that the cluster does not have, WrongCluster; TimeoutError, which says how often the
+        records may be in the log."""
         unknown, is_waiting, reason = 0, False, "there was no answer"
         try:
             async with asyncio.timeout(timeout_s):
@@ -83,7 +85,7 @@ class ClusterClient:
                         message = Append(next(self._numbers), log, [*topics], [*payloads])
                         is_waiting = True
                         return await self._append(connection, shard, message)
-                    except AppendRefused:
+                    except (AppendRefused, WrongCluster):
                         raise
                     except (ClusterError, NotLeader, StorageFull, QueueFull, OSError) as error:
                         unknown += isinstance(error, AppendUnknown)
@@ -115,6 +117,7 @@ class ClusterClient:
         if self._keys.log(log) not in pairs:
             known = tuple(sorted(below(pairs, self._keys.log(""))))
             raise UnknownLog(log, known, f"cluster {self._keys.name!r}")
+        check_shard(shard, cluster.shards)
         found = pairs.get(self._keys.shard(shard))
         record = ShardRecord.decode(found.value) if found is not None else None
         leader = record.leader if record is not None else None

@@ -42,6 +42,8 @@ def test_wrong_arguments_of_moves_are_refused(server: EtcdServer) -> None:
     assert "expected one with a replica of shard 0" in moved.stderr
     wrong = timestone("move", url, "3", "--from", "a", "--to", "b", expect=64)
     assert "invalid shard: expected one below 1, got 3" in wrong.stderr
+    for asked in (("recover", url, "--shard", "3"), ("move", url, "3", "--undo")):
+        assert "invalid shard: expected one below 1, got 3" in timestone(*asked, expect=64).stderr
     assert "no command has placed it" in timestone("move", url, "0", "--undo", expect=64).stderr
     assert "expected one that runs or has a replica" in timestone("remove", url, "a", expect=64).stderr
     assert "it is not removed" in timestone("remove", url, "a", "--undo", expect=64).stderr

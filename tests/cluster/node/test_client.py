@@ -4,6 +4,7 @@ else a client does is in test_node."""
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from timestone.config import StoreConfig
 from timestone.errors import QueueFull, StorageFull
 from timestone.replication.replicated_log import ReplicatedLog
 from timestone.store import Store
-from timestone_cluster.errors import AppendRefused
+from timestone_cluster.errors import AppendRefused, WrongCluster
 from timestone_cluster.etcd.client import EtcdClient
 from timestone_cluster.etcd.keys import ClusterKeys, NodeValue
 from timestone_cluster.node.client import ClusterClient
@@ -81,6 +82,27 @@ def test_append_raises_the_error_of_the_leader_when_its_disk_is_full_and_is_trie
             await client.append("a", [bytes(leader.logs["a-1"].config.record_bytes + 1)], shard=1)
 
     run(tmp_path, files, replace(crash_config(), min_free_bytes=4), check)
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["once", "again"])
+def test_append_fails_at_once_when_the_cluster_or_the_shard_does_not_exist(
+    tmp_path: Path, again: bool
+) -> None:
+    async def main() -> None:
+        with etcd_server(tmp_path / "etcd") as server:
+            async with EtcdClient([server.url]) as etcd, asyncio.timeout(30):
+                client = ClusterClient(etcd, KEYS)
+                append = partial(client.append_again, timeout_s=60) if again else client.append
+                with pytest.raises(WrongCluster, match="cluster 'c' is not in etcd"):
+                    await append("a", [b"1"])
+                await make_cluster(etcd, KEYS, shards=2, replicas=1)
+                await make_log(etcd, KEYS, "a")
+                for shard in (2, -1):
+                    with pytest.raises(ValueError, match=f"invalid shard: expected one below 2, got {shard}"):
+                        await append("a", [b"1"], shard=shard)
+                await client.close()
+
+    asyncio.run(main())
 
 
 def test_append_raises_the_error_of_the_leader_when_its_queue_is_full(tmp_path: Path) -> None:
