@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 SEEN_BY_SPARK := $(VENV)/.seen-by-spark
+SPARK_CLASSES := $(VENV)/spark-classes.jsa
 PYTEST := $(BIN)/python -m pytest
 DEMO_MESSAGES ?= 100000
 KERNELS := $(wildcard timestone/kernel/*.pyx timestone/kernel/*.h mqtt_front/kernel/*.pyx mqtt_front/kernel/*.h)
@@ -32,7 +33,7 @@ demo: $(INSTALLED) ## 200 devices -> MQTT -> log -> pipeline -> Parquet, and eve
 cluster-demo: $(INSTALLED) ## etcd and three nodes here, devices that append, a leader killed, counts compared
 	@$(BIN)/python -m examples.cluster_demo
 
-test: $(INSTALLED) ## all tests but those of `make cluster` (TESTS="tests/cli -k serve" for any part of all)
+test: $(INSTALLED) $(if $(TESTS),,$(SPARK_CLASSES)) ## all tests but those of `make cluster` (TESTS="tests/cli -k serve" for any part of all)
 	@$(PYTEST) $(if $(TESTS),$(TESTS),$(SIDE_BY_SIDE) --reruns 1 -m "not cluster")
 
 cluster: $(INSTALLED) ## the tests that start nodes of a cluster, with a real etcd
@@ -176,6 +177,10 @@ $(INSTALLED): pyproject.toml setup.py $(KERNELS) | $(SEEN_BY_SPARK)
 	@$(BIN)/python -m pip install --disable-pip-version-check --timeout 120 --editable '.[dev]'
 	@$(BIN)/python -m compileall -q access bench cli cluster console flight_front mqtt_front pipeline pyspark_timestone tiering timestone
 	@touch $@
+
+# Without the archive of its classes, each start of Spark in a test takes twice the processor time.
+$(SPARK_CLASSES): pyproject.toml tests/support/quick_java.py | $(INSTALLED)
+	@$(BIN)/python -m tests.support.quick_java || echo "no archive of Spark's classes: tests take longer"
 
 clean: ## remove what builds, tests and demos left behind
 	rm -rf build dist ./*.egg-info .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
