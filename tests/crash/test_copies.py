@@ -11,9 +11,10 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -74,13 +75,20 @@ def mixed(first: Image, then: Image, *, index_first: bool) -> Image:
     return Image(then.directories, files)
 
 
-def copies(moments: list[tuple[Image, int]], *, index_first: bool) -> Iterator[tuple[int, int, Image, int]]:
+def copies(moments: list[tuple[Image, int]], *, index_first: bool) -> Iterable[tuple[int, int, Image, int]]:
+    """Return each copy once, with the most records that were synced before one like it: most operations change no file
+    that differs between the two halves."""
+    found: dict[tuple[Any, ...], tuple[int, int, Image, int]] = {}
     for number, (first, synced) in enumerate(moments):
         for apart in APART:
             if number + apart < len(moments) and first.files:
                 image = mixed(first, moments[number + apart][0], index_first=index_first)
-                if any(is_index(path) for path in image.files):
-                    yield number, number + apart, image, synced
+                same = frozenset(image.directories), frozenset(image.files.items())
+                if any(is_index(path) for path in image.files) and (
+                    same not in found or synced >= found[same][-1]
+                ):
+                    found[same] = number, number + apart, image, synced
+    return found.values()
 
 
 def readable(log: LogView) -> dict[int, Content]:
@@ -138,7 +146,7 @@ def test_copy_of_indexes_before_segments_has_all_records_synced_before_it(
             assert set(range(synced)) <= set(records)
             assert not log.topic_names_lost
         count += 1
-    assert count > 300
+    assert count > 200
 
 
 @pytest.mark.timeout(600)
