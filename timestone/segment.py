@@ -198,7 +198,9 @@ class Segment(loops.ShownSegment):
         # Copied as bytes: numpy would copy a record array field by field.
         entries = np.frombuffer(pair.index_map[place : place + count * ENTRY_BYTES], dtype=ENTRY)
         if count > 1 and self._is_verified(ordinal, ordinal + count):
-            return Run(ordinal, entries, pair.read(position, length_bytes), position)
+            data = pair.read(position, length_bytes)
+            if len(data) == length_bytes:  # else the file was cut since
+                return Run(ordinal, entries, data, position)
         return self._checked(pair, ordinal, entries)
 
     def records(self, end_offset: int) -> loops.SegmentRecords | None:

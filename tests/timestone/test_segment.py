@@ -57,6 +57,18 @@ def test_records_are_read_from_any_ordinal_on(segment: Segment, first: int) -> N
     assert read(segment, first, max_records=2) == PAYLOADS[first : first + 2]
 
 
+def test_records_read_before_are_reported_once_the_file_was_cut_in_front_of_them(segment: Segment) -> None:
+    """A read of several, which were verified, gave empty payloads in their place."""
+    assert read(segment, 0) == PAYLOADS
+    os.truncate(segment.segment_path, 4 + 300 + 2)
+    assert read(segment, 0) == PAYLOADS[:3]
+    with pytest.raises(CorruptRecord, match="the segment file ends inside it") as told:
+        read(segment, 3)
+    assert told.value.offset == 503
+    with pytest.raises(CorruptRecord, match="the segment file ends inside it"):
+        read(segment, 5)
+
+
 @settings(suppress_health_check=list(HealthCheck))
 @given(first=st.integers(0, 6), max_records=st.integers(1, 9), max_bytes=st.integers(0, 400))
 def test_limits_hold_unless_the_first_record_alone_exceeds_them(
