@@ -329,8 +329,7 @@ class LogView(ReadableLog):
             row = self._store.row(self.name, self.partition)
             if row is not None and row.next_offset > end:
                 return self._refresh_locked(row)
-        self._files_end = end
-        self._settled = before
+        self._files_end, self._settled = end, before
         shown = end if before is None else max([min(end, before), *bases[:1]])
         self._end_offset = max(self._end_offset, shown, row.next_offset if row else 0)
         lost = [LostRange(*one) for one in known_missing(present) if one[0] > deleted]
@@ -343,6 +342,7 @@ class LogView(ReadableLog):
         self._synced_offset = max(self._synced_offset, self._start_offset)
         self._segments = segments
         self._segment_list = segment_list
+        self._end_offset = max([self._end_offset, *(one.end for one in lost)])
         if self._history_of is not None and self._start_offset != before_start:
             self._history = self._history_of(self)
         self._open_records.clear()
@@ -350,13 +350,13 @@ class LogView(ReadableLog):
 
     def _lost(self, present: Sequence[str], bases: Sequence[int]) -> Iterator[LostRange]:
         """Yield the lost offsets of segments that are listed but not served, or that lack records."""
-        aside = halves_aside(present)
-        told = 0
+        aside, told = halves_aside(present), 0
         for base in sorted(self._unserved.keys() | self._lacking):
-            following = bisect.bisect_right(bases, base)
-            end = bases[following] if following < len(bases) else self._end_offset
+            # Damage to the last index may leave no other trace of its records than their bytes: one record at least.
+            beyond = max(self._end_offset, base + (base in self._lacking))
+            end = next((one for one in bases if one > base), beyond)
             if told <= base < end and base not in aside and (lost := self._looks.lost(base, end)):
-                yield LostRange(*lost, self._unserved.get(base, ""))
+                yield lost._replace(reason=self._unserved.get(base, lost.reason))
                 told = end
 
     def _unchanged(self, present: Sequence[str]) -> dict[int, Segment]:
@@ -408,9 +408,9 @@ class LogView(ReadableLog):
             if look is not None:
                 (self._lacking.add if look.lacks_records else self._lacking.discard)(base)
                 self.epoch = max(self.epoch, look.epoch or 0)
-                if look.committed is not None:
+                if look.committed is not None:  # behind the end of its segment, records were given up
                     self._is_replica = self.topics.is_cut = True
-                    self._committed = max(look.committed, self._committed or 0)
+                    self._committed = max(min(look.committed, look.segment.end_offset), self._committed or 0)
                 self._synced_offset = max(self._synced_offset, look.durable_offset)
         return found
 

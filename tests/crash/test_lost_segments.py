@@ -185,6 +185,38 @@ def test_neighbouring_lost_segments_are_reported_together(root: Path) -> None:
         check(store.log(NAME), [(10, 30)])
 
 
+@pytest.mark.parametrize("topics", [None, ["devices/0"]], ids=["all", "filtered"])
+@pytest.mark.parametrize("index_bytes", [b"", bytes(3 * HEADER_BYTES)], ids=["empty", "zeros"])
+@pytest.mark.parametrize("has_catalogue", [True, False])
+def test_destroyed_index_of_the_last_segment_is_named_by_a_view_also_without_the_catalogue(
+    root: Path, has_catalogue: bool, index_bytes: bytes, topics: list[str] | None
+) -> None:
+    """Without the end that the catalogue has, a view ended in front of these records and reported nothing."""
+    file(root, 30, "index").write_bytes(index_bytes)
+    if not has_catalogue:
+        (root / "catalog.db").write_bytes(b"damaged")
+    with timestone.view(root) as view:
+        log = view.log(NAME)
+        assert read_over(log.reader("earliest", topics=topics))[1] == [(30, COUNT if has_catalogue else 31)]
+        with pytest.raises(
+            OffsetsLost, match=r"30\.index: only 0 bytes of header|30\.index: header checksum does not match"
+        ):
+            log.reader(30, topics=topics).read()
+
+
+def test_new_segment_without_records_is_no_loss(root: Path) -> None:
+    with opened(root) as store:
+        store.log(NAME).append(b"next")
+        (root / "catalog.db").rename(root / "aside")
+        index, bytes_file = (file(root, COUNT, suffix) for suffix in ("index", "segment"))
+        for left in (bytes(HEADER_BYTES), b""):
+            index.write_bytes(left)
+            bytes_file.write_bytes(b"")
+            with timestone.view(root) as view:
+                assert (view.log(NAME).end_offset, view.log(NAME).lost_offsets(0, 99)) == (COUNT, [])
+        (root / "aside").rename(root / "catalog.db")
+
+
 @pytest.mark.parametrize("what", ["index", "segment file"])
 def test_loss_of_the_last_segment_is_reported_also_behind_the_jump(root: Path, what: str) -> None:
     """The skipped offsets are reported with it: how many of them were assigned is no longer known."""

@@ -13,6 +13,7 @@ from timestone.format.folder_listing import listed_bases
 from timestone.index import Checkpoint, DamagedIndex, IndexHeader, Trailer, committed_offset
 from timestone.kernel.entries import ENTRY, ENTRY_BYTES, HEADER_BYTES, entry_position
 from timestone.reading.segment_cache import SegmentCache
+from timestone.reading.segment_list import LostRange
 from timestone.recovery.segment_scan import examine, foreign_index, read_trailer
 from timestone.segment import Segment
 
@@ -90,15 +91,18 @@ class SegmentLooks:
         finally:
             self._files.close(fd)
 
-    def lost(self, base: int, following: int) -> tuple[int, int] | None:
-        """Return the offsets [first, end) that a segment has lost as a whole, by the rules of recovery, or None.
-        following: where the next segment begins. Raises OSError, UnsupportedFormat."""
+    def lost(self, base: int, following: int) -> LostRange | None:
+        """Return the offsets that a segment has lost as a whole, by the rules of recovery, or None. following: where
+        the next segment begins. Raises OSError, UnsupportedFormat."""
         try:
-            lost = examine(self._files, self._folder, base, self._log_id).lost_range(following)
+            scan = examine(self._files, self._folder, base, self._log_id)
         except FileNotFoundError:
             return None  # it is being deleted
+        lost = scan.lost_range(following)
         # Retention and a reset rename the index first: for a moment the segment file is alone.
-        return lost if lost and base in listed_bases(self._files.names(self._folder))[0] else None
+        if lost is None or base not in listed_bases(self._files.names(self._folder))[0]:
+            return None
+        return LostRange(*lost, f"{names.index_path(self._folder, base).name}: {scan.reason}")
 
     def _check_segment_file(self, base: int, generation: int) -> None:
         path = names.segment_path(self._folder, base, generation)

@@ -82,7 +82,7 @@ class ReplicatedSegments(ActiveSegment):
         for segment in reversed(self.segment_list.segments):
             found = committed_offset(self._page(segment), self._place.log_id, segment.base_offset)
             if found is not None:
-                return found
+                return min(found, segment.end_offset)  # the rest was given up
         return 0
 
     def note_committed(self, offset: int) -> None:

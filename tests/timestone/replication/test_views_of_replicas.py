@@ -228,6 +228,20 @@ def test_position_that_a_reset_leaves_behind_is_out_of_range_and_never_lost(
     assert len(list(steps)) > 2 * (written // 4)
 
 
+def test_committed_offset_that_was_given_up_counts_for_no_later_record(tmp_path: Path) -> None:
+    with small(tmp_path) as store:
+        log = leading(store, 7)
+        log.show(7)
+        log.follow()
+        log.cut(5, log.names_count, is_given_up=True)
+        log.lead(2)
+        submitted(log, b"behind", b"behind")
+        shown = [b"%d" % number for number in range(5)]
+        assert [payload for payload, _ in seen(timestone.view(tmp_path).log(LOG))] == shown
+    with small(tmp_path) as store:
+        assert payloads(leading(store)) == shown
+
+
 def begun_again(store: Store) -> ReplicatedLog:
     """Return a leader without records, at offset 3."""
     log = leading(store, 3)
