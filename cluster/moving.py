@@ -247,7 +247,7 @@ def _waits(found: ClusterStatus, node: str) -> str:
             return f"shard {shard.number}: it leads"
         left = [one for one in shard.in_sync if one != node]
         if node in shard.in_sync and len(left) < found.cluster.min_isr:
-            return f"shard {shard.number}: {len(left)} others are in sync, {found.cluster.min_isr} have to be"
+            return f"shard {shard.number}: others in sync: {len(left)} of at least {found.cluster.min_isr}"
     return ""
 
 

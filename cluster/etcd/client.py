@@ -14,7 +14,7 @@ import msgspec
 from timestone_cluster.errors import EtcdUnavailable, WatchEnded
 from timestone_cluster.etcd import answers
 from timestone_cluster.etcd.answers import decoded
-from timestone_cluster.etcd.http import Answer, HttpConnections, NotConnected
+from timestone_cluster.etcd.http import Answer, HttpConnections, NotConnected, words_of
 
 CALL_S = 2.0
 """Time for a call. Shorter than a lease, so that one endpoint that hangs does not cost it."""
@@ -211,7 +211,7 @@ class EtcdClient:
                     yield [_change(one) for one in result.events]
         except _FAILED as error:
             self._next_endpoint()
-            raise EtcdUnavailable(f"{server}/v3/watch: {error!r}") from error
+            raise EtcdUnavailable(f"{server}/v3/watch: {words_of(error)}") from error
         raise WatchEnded(f"etcd ended the watch of {prefix}")
 
     async def _call(self, path: str, body: Mapping[str, Any], answer: type[T]) -> T:
@@ -252,7 +252,7 @@ class EtcdClient:
                 continue
             except _FAILED as error:
                 self._next_endpoint()
-                raise EtcdUnavailable(f"{url}: {error!r}") from error
+                raise EtcdUnavailable(f"{url}: {words_of(error)}") from error
             if answer.status != _OK:
                 self._next_endpoint()
                 raise EtcdUnavailable(f"{url}: status {answer.status}: {self._reason_of(found)}")

@@ -136,9 +136,13 @@ class HttpConnections:
             async with asyncio.timeout(_CONNECT_S):
                 return _Connection(*await asyncio.open_connection(url.hostname, url.port, ssl=context))
         except OSError as error:
-            reason = (
-                os.strerror(error.errno)
-                if isinstance(error, ConnectionError) and error.errno
-                else repr(error)
-            )
-            raise NotConnected(f"cannot connect to etcd at {server}: {reason}") from error
+            raise NotConnected(f"cannot connect to etcd at {server}: {words_of(error)}") from error
+
+
+def words_of(error: Exception) -> str:
+    """Return why a request has failed."""
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    if isinstance(error, ConnectionError) and error.errno:
+        return os.strerror(error.errno)  # asyncio puts the address and more into `strerror`
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -1,12 +1,13 @@
 """Requests to servers that answer in each way that HTTP/1.1 allows, and in some that it does not."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 
-from timestone_cluster.etcd.http import HttpConnections, NotConnected
+from timestone_cluster.etcd.http import HttpConnections, NotConnected, words_of
 
 _PLAIN = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc"
 _CHUNKED = (
@@ -132,6 +133,20 @@ def test_answer_is_an_error_when_it_does_not_begin(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr("timestone_cluster.etcd.http._HEAD_S", 0.1)
     asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (TimeoutError(), "no answer in time"),
+        (ConnectionRefusedError(111, "Connect call failed ('127.0.0.1', 1)"), "Connection refused"),
+        (socket.gaierror(-2, "Name or service not known"), "Name or service not known"),
+        (EOFError("the connection has ended"), "the connection has ended"),
+        (EOFError(), "EOFError"),
+    ],
+)
+def test_failed_request_says_why_in_words(error: Exception, words: str) -> None:
+    assert words_of(error) == words
 
 
 def test_nothing_was_sent_when_there_is_no_connection() -> None:
