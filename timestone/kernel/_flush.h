@@ -83,12 +83,13 @@ static void flush_start_thread(void)
 /* Begin a flush, which has to stay where it is until it has ended. Return -1 if no thread can be started. */
 static int flush_begin(struct flush *flush)
 {
+    int woken = 0;
     pthread_mutex_lock(&flushes.lock);
     flush->process = flushes.process;
     for (int number = 0; number < flush->count; number++) {
         if (flushes.idle > 0) {
             flushes.idle--;
-            pthread_cond_signal(&flushes.wanted);
+            woken++;
         } else if (flushes.threads < FLUSH_THREADS) {
             flush_start_thread();
         }
@@ -99,6 +100,8 @@ static int flush_begin(struct flush *flush)
         flushes.last = flush;
     }
     pthread_mutex_unlock(&flushes.lock);
+    while (woken-- > 0) /* a thread that is woken under the lock waits for it at once */
+        pthread_cond_signal(&flushes.wanted);
     return can ? 0 : -1;
 }
 
