@@ -352,8 +352,8 @@ class LogView(ReadableLog):
         """Yield the lost offsets of segments that are listed but not served, or that lack records."""
         aside, told = halves_aside(present), 0
         for base in sorted(self._unserved.keys() | self._lacking):
-            # Damage to the last index may leave no other trace of its records than their bytes: one record at least.
-            beyond = max(self._end_offset, base + (base in self._lacking))
+            # A damaged last index leaves only the bytes of its records: at least one. That of a replica may be cut.
+            beyond = max(self._end_offset, base + (not self._is_replica and base not in self._unserved))
             end = next((one for one in bases if one > base), beyond)
             if told <= base < end and base not in aside and (lost := self._looks.lost(base, end)):
                 yield lost._replace(reason=self._unserved.get(base, lost.reason))

@@ -242,6 +242,20 @@ def test_committed_offset_that_was_given_up_counts_for_no_later_record(tmp_path:
         assert payloads(leading(store)) == shown
 
 
+def test_view_takes_no_segment_for_lost_that_is_cut_before_its_first_record_is_shown(tmp_path: Path) -> None:
+    with small(tmp_path) as store:
+        log = leading(store, 4)
+        log.show(4)
+        submitted(log, b"behind")
+        index = tmp_path / "telemetry-0" / f"{4:020d}.index"
+        os.truncate(index, HEADER_BYTES)  # as before its first entry is written
+        with timestone.view(tmp_path) as view:
+            shown = view.log(LOG)
+            for _ in range(2):
+                assert (shown.refresh(), shown.lost_offsets(0, 9)) == (4, [])
+                index.unlink(missing_ok=True)  # the first step of the cut
+
+
 def begun_again(store: Store) -> ReplicatedLog:
     """Return a leader without records, at offset 3."""
     log = leading(store, 3)
