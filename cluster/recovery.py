@@ -126,7 +126,7 @@ async def plan_recovery(
         names = ", ".join(one.name for one in wanted)
         raise ValueError(f"invalid shard {shard}: what answers is damaged, and cannot lead: {names}")
     if chosen is None:
-        raise ValueError(f"invalid shard {shard}: no replica of it answers")
+        raise ValueError(f"invalid shard {shard}: no replica of it answers: start its nodes first")
     were_in_sync = [one for one in reports if one.node in map(node_of, record.isr)]
     lost = _given_up(record.generation + 1, chosen, were_in_sync, picture.cluster, picture.deletions)
     found = record.recovered(chosen.member, chosen.run, lost)

@@ -79,6 +79,17 @@ class LogCluster:
             }:
                 await asyncio.sleep(0.05)
 
+    async def registrations(self) -> set[bytes]:
+        """Return what etcd has of each node that is registered: with another address each time that it starts."""
+        return {pair.value for pair in (await self.etcd.read(KEYS.node(""))).pairs.values()}
+
+    async def until_registered_again(self, before: set[bytes], count: int) -> None:
+        """Wait until so many nodes are registered that were not in `registrations` before: those of killed nodes last
+        as long as their leases."""
+        async with asyncio.timeout(NEVER_S):
+            while len(await self.registrations() - before) < count:
+                await asyncio.sleep(0.05)
+
     async def command(self, name: str, *words: str, expect: int = 0) -> str:
         """Run `timestone cluster`, and return what it prints."""
         url = f"etcd://127.0.0.1:{self.server.port}/{KEYS.name}"

@@ -118,17 +118,18 @@ def test_whole_replica_leads_by_command_where_the_one_with_more_has_lost_topic_n
             offset = await harness.client.append_again(LOG, [b"w0 1"], topics=["late"], timeout_s=NEVER_S)
             assert offset == 1
             damaged, lost = harness.others(left)
+            registered = await harness.registrations()
             for node in (damaged, lost):
                 node.kill()
             await harness.until(lambda shard: not shard.is_led)
             names = damaged.folder / f"{LOG}-0" / "topics"
             names.write_bytes(names.read_bytes()[:-8])
             damaged.start()
-            await harness.until_registered(damaged.name)
+            await harness.until_registered_again(registered, 1)
             refused = await harness.command("recover", "--shard", "0", expect=64)
             assert f"what answers is damaged, and cannot lead: {damaged.name}" in refused
             left.start()
-            await harness.until_registered(left.name)
+            await harness.until_registered_again(registered, 2)
             shown = await harness.command("recover", "--shard", "0")
             assert f"{damaged.name} has more than {left.name}, but is damaged" in shown
             await harness.command("recover", "--shard", "0", "--yes")

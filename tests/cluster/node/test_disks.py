@@ -154,8 +154,9 @@ def test_only_what_no_disk_has_is_given_up_when_power_fails_at_level_written(tmp
                 await cluster.until_in_sync()
                 await cluster.until_more()
             before = dict(cluster.acknowledged)
+            registered = await cluster.registrations()
             await lose_power("abc")
-            await cluster.until_registered(*"abc")
+            await cluster.until_registered_again(registered, 3)
             await cluster.until(lambda shard: not shard.is_led)
             # Not earlier: answers of the old leader may have been on their way.
             before |= cluster.acknowledged
