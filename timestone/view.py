@@ -354,7 +354,7 @@ class LogView(ReadableLog):
         for base in sorted(self._unserved.keys() | self._lacking):
             # A damaged last index leaves only the bytes of its records: at least one. That of a replica may be cut.
             beyond = max(self._end_offset, base + (not self._is_replica and base not in self._unserved))
-            end = next((one for one in bases if one > base), beyond)
+            end = bases[place] if (place := bisect.bisect_right(bases, base)) < len(bases) else beyond
             if told <= base < end and base not in aside and (lost := self._looks.lost(base, end)):
                 yield lost._replace(reason=self._unserved.get(base, lost.reason))
                 told = end
