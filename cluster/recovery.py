@@ -116,17 +116,8 @@ async def plan_recovery(
     if fit := [one.name for one in reports if one.is_whole and record.may_elect(one.member)]:
         raise ValueError(f"invalid shard {shard}: {fit[0]} is in sync and will lead by itself")
     wanted = [one for one in reports if node in (None, one.node, one.name)]
-    chosen = _best(wanted)
-    if chosen is None and (whole := [one.name for one in wanted if one.is_whole]):
-        names = ", ".join(whole)
-        raise ValueError(
-            f"invalid shard {shard}: each of {names} has more of another log: name one with --node"
-        )
-    if chosen is None and wanted:
-        names = ", ".join(one.name for one in wanted)
-        raise ValueError(f"invalid shard {shard}: what answers is damaged, and cannot lead: {names}")
-    if chosen is None:
-        raise ValueError(f"invalid shard {shard}: no replica of it answers: start its nodes first")
+    if (chosen := _best(wanted)) is None:
+        raise ValueError(f"invalid shard {shard}: {_why_none(wanted)}")
     were_in_sync = [one for one in reports if one.node in map(node_of, record.isr)]
     lost = _given_up(record.generation + 1, chosen, were_in_sync, picture.cluster, picture.deletions)
     found = record.recovered(chosen.member, chosen.run, lost)
@@ -236,6 +227,15 @@ def _best(reports: Sequence[Report]) -> Report | None:
     whole = [one for one in reports if one.is_whole]
     found = [one for one in whole if all(one.has(other) for other in whole)]
     return max(found, key=lambda one: all(log.is_in_sync for log in one.logs), default=None)
+
+
+def _why_none(reports: Sequence[Report]) -> str:
+    """Return why none of these reports is the best."""
+    if not reports:
+        return "no replica of it answers: start its nodes first"
+    if whole := ", ".join(one.name for one in reports if one.is_whole):
+        return f"each of {whole} has more of another log: name one with --node"
+    return f"what answers is damaged, and cannot lead: {', '.join(one.name for one in reports)}"
 
 
 @dataclass(frozen=True)
