@@ -99,12 +99,14 @@ async def _replace(
             pair = pairs.get(keys.shard(number))
             record = ShardRecord.decode(pair.value) if pair is not None else None
             if pair is None or record is None or old not in record.replicas:
+                if record is not None and new in record.replicas:  # by this command, or by the balancer
+                    progress(f"shard {number}: {name} has taken the place")
                 return ""
             if keys.node(new) not in pairs:
                 raise NodeLeft(f"node {name} has left before it was in sync in shard {number}")
-            change, done = record.adds(new), "copies the records"
-            if new in record.adding:
-                change, done = record.moved(new, old, cluster_of(pairs, keys).min_isr), "has taken the place"
+            change, begins = record.adds(new), new not in record.adding
+            if not begins:
+                change = record.moved(new, old, cluster_of(pairs, keys).min_isr)
             waits = f"shard {number}: {name} is not in sync"
             if node_of(record.leader or "") == old and new in map(node_of, record.isr):
                 change, waits = None, f"shard {number}: the node that leaves leads it"
@@ -121,8 +123,8 @@ async def _replace(
             if change is None:
                 return waits
             outcome = await etcd.put(keys.shard(number), change.encode(), revision=pair.revision)
-            if outcome.is_done:
-                progress(f"shard {number}: {name} {done}")
+            if outcome.is_done and begins:
+                progress(f"shard {number}: {name} copies the records")
 
     await _until_done(step, timeout_s)
 
@@ -205,7 +207,7 @@ async def remove_node(
         now = await cluster_status(etcd, keys)
         left = [one.number for one in now.shards if leaving in (*one.replicas, *one.adding)]
         if not left:
-            return ""
+            return _gone(now)
         line = f"{node} holds {len(left)} shards" if len(left) > 1 else f"{node} holds shard {left[0]}"
         return "; ".join(filter(None, (line, _lacks(now, leaving))))
 
@@ -242,6 +244,8 @@ async def _take_away(etcd: Coordinator, keys: ClusterKeys, folder: str, node: st
 
 def _waits(found: ClusterStatus, node: str) -> str:
     """Return why a node cannot stop yet; empty if it can."""
+    if gone := _gone(found):
+        return gone
     for shard in found.shards:
         if shard.leader is not None and node_of(shard.leader) == node:
             return f"shard {shard.number}: it leads"
@@ -249,6 +253,13 @@ def _waits(found: ClusterStatus, node: str) -> str:
         if node in shard.in_sync and len(left) < found.cluster.min_isr:
             return f"shard {shard.number}: others in sync: {len(left)} of at least {found.cluster.min_isr}"
     return ""
+
+
+def _gone(found: ClusterStatus) -> str:
+    """Return of which shard nothing is known, so that any node may hold or lead it; empty for none."""
+    return next(
+        (f"shard {one.number}: its record is gone from etcd" for one in found.shards if one.is_lost), ""
+    )
 
 
 def _lacks(found: ClusterStatus, leaving: str) -> str:

@@ -116,6 +116,8 @@ async def plan_recovery(
     if fit := [one.name for one in reports if one.is_whole and record.may_elect(one.member)]:
         raise ValueError(f"invalid shard {shard}: {fit[0]} is in sync and will lead by itself")
     wanted = [one for one in reports if node in (None, one.node, one.name)]
+    if reports and not wanted:
+        raise ValueError(f"invalid node {node}: expected one that answers and has a replica of shard {shard}")
     if (chosen := _best(wanted)) is None:
         raise ValueError(f"invalid shard {shard}: {_why_none(wanted)}")
     were_in_sync = [one for one in reports if one.node in map(node_of, record.isr)]

@@ -100,8 +100,7 @@ Examples:
   timestone cluster status etcd://127.0.0.1:2379/plant --json | jq .shards
 
 Exit codes: 0 every shard has a leader, or the cluster has no log; 1 a shard has
-none; 64 invalid arguments, or the cluster is not in etcd; 74 etcd does not
-answer.
+none; 64 invalid arguments; 74 etcd does not answer, or has no such cluster.
 """
 _CONFIGURE_CLUSTER = """\
 Examples:

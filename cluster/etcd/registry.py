@@ -103,6 +103,26 @@ class Registry:
             await self.refresh()
         return cluster_of(self.pairs, self.keys)
 
+    async def until_free(self, name: str) -> None:
+        """Wait until no node of a name is registered, since one that was killed is for a while. Raises ValueError for
+        one that runs, EtcdUnavailable."""
+        ends = asyncio.get_running_loop().time() + 2 * LEASE_S
+        while (found := self._named(name)) is not None:
+            if asyncio.get_running_loop().time() > ends:
+                node, value = found
+                raise ValueError(
+                    f"invalid name of a new node: expected one that no running node has, got {name!r}, which node "
+                    f"{node} at {value.peer} has"
+                )
+            await asyncio.sleep(_RETRY_S)
+            await self.refresh()
+
+    def _named(self, name: str) -> tuple[str, NodeValue] | None:
+        values = ((node, self.value_of(node)) for node in self.below("nodes"))
+        return next(
+            ((node, value) for node, value in values if value is not None and value.name == name), None
+        )
+
     async def refresh(self) -> None:
         """Read all keys now. Raises EtcdUnavailable."""
         self._take(await self.etcd.read(self.keys.prefix))

@@ -397,6 +397,15 @@ def identity(files: Files, folder: Path, cluster: str) -> str:
     return str(found["node"])
 
 
+async def identity_joined(store: Store, registry: Registry, cluster: str, name: str) -> str:
+    """Return the id of the node whose data a store has; made at its first start, once no other node has its name.
+    Raises ValueError if one keeps it, WrongCluster, EtcdUnavailable, OSError."""
+    # Machines may share a name, as `localhost`: nodes that have joined already start as ever.
+    if _identity(store.path) is None:
+        await registry.until_free(name)
+    return identity(store.files, store.path, cluster)
+
+
 def boot_of(folder: Path, boot_id: bytes) -> str:
     """Return what tells the members apart that a node is, one after another, where a record counts that is in memory
     only: the boot of its machine, and how often a flush has failed for good. Raises WrongCluster, OSError."""

@@ -36,7 +36,7 @@ from timestone_cluster.fronts.node_fronts import NodeFronts
 from timestone_cluster.fronts.state_log import STATE_LOG
 from timestone_cluster.leader import Leader
 from timestone_cluster.node.front_host import FrontHost
-from timestone_cluster.node.held_shards import HeldShards, boot_of, identity, log_values, record_of
+from timestone_cluster.node.held_shards import HeldShards, boot_of, identity_joined, log_values, record_of
 from timestone_cluster.node.home import Around
 from timestone_cluster.node.placement import Placement, wanted_leaders
 from timestone_cluster.node.relay import Place
@@ -126,7 +126,7 @@ class Node:
 
     async def start(self) -> None:
         """Join the cluster: listen, then register. Raises WrongCluster, EtcdUnavailable after 30 s, OSError, and
-        ValueError for a front that the cluster cannot have."""
+        ValueError for a front that the cluster cannot have, or a name that a running node has."""
         self._finding = asyncio.current_task()
         self._cluster, self._finding = await self._registry.found_cluster(_ETCD_S), None
         if not LEVELS[0] <= self._cluster.level <= LEVELS[1]:
@@ -135,7 +135,7 @@ class Node:
             await self._host.make_logs(self._etcd, self._keys, self._cluster)
         if self._fronts is not None:
             await self._fronts.make_logs(self._etcd, self._keys)
-        self.id = identity(self._store.files, self._store.path, self._cluster.id)
+        self.id = await identity_joined(self._store, self._registry, self._cluster.id, self._value.name)
         if self._cluster.ack is Ack.WRITTEN:
             self._value = replace(self._value, boot=boot_of(self._store.path, self._store.boot_id))
         has_front, member = self._host is not None or self._fronts is not None, self._member

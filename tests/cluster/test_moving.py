@@ -4,6 +4,7 @@ succeed are in node/test_placement.py."""
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -149,3 +150,30 @@ def test_removing_says_that_others_are_too_few_when_one_leaves(server: EtcdServe
         assert (type(error), str(error)) == (TimeoutError, said)
 
     run(server, "removed", test)
+
+
+def test_node_is_not_said_to_be_free_while_the_record_of_a_shard_is_gone(server: EtcdServer) -> None:
+    async def test(one: Placed) -> None:
+        await one.etcd.put(one.keys.placed(0), b"{}")
+        await one.etcd.delete(one.keys.shard(0))
+        for work in (drain_node, remove_node):
+            with pytest.raises(TimeoutError, match=r"^shard 0: its record is gone from etcd$"):
+                await work(one.etcd, one.keys, "a", timeout_s=1, progress=one.lines.put_nowait)
+
+    run(server, "gone", test)
+
+
+def test_replacing_says_each_step_when_the_balancer_makes_one(server: EtcdServer) -> None:
+    async def test(one: Placed) -> None:
+        work = replace_node(one.etcd, one.keys, "b", "d", timeout_s=FAR_S, progress=one.lines.put_nowait)
+        task = asyncio.create_task(work)
+        assert await one.lines.get() == "shard 0: d copies the records"
+        found = (await one.etcd.read(one.keys.shard(0))).pairs[one.keys.shard(0)]
+        record = ShardRecord.decode(found.value)
+        moved = replace(record, isr=frozenset([A, C, D]), replicas=(A, D, C), adding=())
+        await one.etcd.put(one.keys.shard(0), moved.encode())
+        await task
+        assert one.lines.get_nowait() == "shard 0: d has taken the place"
+        assert one.lines.empty()
+
+    run(server, "balanced", test)

@@ -161,6 +161,8 @@ async def lose_the_in_sync_replicas(harness: LogCluster, folder: Path) -> None:
         node.start()
     harness.nodes[:] = [left, *spares]
     await harness.until_registered(left.name, "d", "e")
+    refused = await harness.command("recover", "--shard", "0", "--node", "d", expect=64)
+    assert "invalid node d: expected one that answers and has a replica of shard 0" in refused
     shown = await harness.command("recover", "--shard", "0")
     assert f"records of {LOG} from offset 1 on are given up" in shown
     assert "nothing was changed" in shown

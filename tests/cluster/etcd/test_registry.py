@@ -88,6 +88,27 @@ def test_registration_stays_the_same_when_its_value_changes(server: EtcdServer) 
     asyncio.run(run())
 
 
+def test_name_is_free_when_its_killed_node_is_gone_and_is_refused_when_one_keeps_it(
+    server: EtcdServer,
+) -> None:
+    async def run() -> None:
+        async with EtcdClient([server.url]) as etcd:
+            registry = Registry(etcd, KEYS, lambda: None)
+            await etcd.put(KEYS.node("killed"), VALUE.encode(), lease=await etcd.grant(1))
+            await registry.refresh()
+            await registry.until_free(VALUE.name)
+            assert registry.address_of("killed") is None
+            await etcd.put(KEYS.node("other"), replace(VALUE, name="b").encode())
+            await etcd.put(KEYS.node("running"), VALUE.encode())
+            await registry.refresh()
+            with pytest.raises(ValueError, match=r"got 'a', which node running at 127\.0\.0\.1:7000 has"):
+                await registry.until_free(VALUE.name)
+            await etcd.delete(KEYS.node("running"))
+            await etcd.delete(KEYS.node("other"))
+
+    asyncio.run(run())
+
+
 def test_members_are_nodes_with_the_boot_that_they_have_registered(server: EtcdServer) -> None:
     async def run() -> None:
         async with EtcdClient([server.url]) as etcd:

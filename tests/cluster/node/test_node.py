@@ -401,6 +401,36 @@ def test_node_refuses_a_folder_of_another_cluster_and_one_without_a_cluster(tmp_
     asyncio.run(run())
 
 
+def test_new_node_is_refused_while_another_one_has_its_name_and_one_that_has_joined_is_not(
+    tmp_path: Path,
+) -> None:
+    async def run() -> None:
+        with etcd_server(tmp_path / "etcd") as server:
+            async with EtcdClient([server.url]) as etcd:
+                await make_cluster(etcd, KEYS, shards=1, replicas=1)
+            first, renamed = (NodeProcess(server, tmp_path / "one", name) for name in "ab")
+            second = NodeProcess(server, tmp_path / "two", "b")
+            try:
+                first.start()
+                await eventually(lambda: "\nready" in first.output())
+                second.start()
+                await eventually(lambda: "\nready" in second.output())
+                first.kill()
+                renamed.start()  # it has joined before
+                await eventually(lambda: renamed.output().count("\nready") == 2)
+                second.kill()
+                shutil.rmtree(second.folder)
+                second.start()
+                assert await asyncio.to_thread(wait_until_exits, second) != 0
+                assert f"got 'b', which node {renamed.node_id()} at 127.0.0.1:" in second.output()
+                assert not (second.folder / "NODE").exists()
+            finally:
+                for node in (first, renamed, second):
+                    node.kill()
+
+    asyncio.run(run())
+
+
 def test_node_puts_the_record_of_each_new_shard_once(tmp_path: Path) -> None:
     shards, puts = 16, list[str]()
 
