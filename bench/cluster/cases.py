@@ -100,6 +100,11 @@ class Lab:
         return self._stack.enter_context(own_cluster(self.directory / "cluster", *_CONNECTS))
 
     @cached_property
+    def pair(self) -> OwnCluster:
+        """A cluster of two nodes, which have a core each where there are two."""
+        return self._stack.enter_context(own_cluster(self.directory / "pair", *_CONNECTS, nodes=2))
+
+    @cached_property
     def written_cluster(self) -> OwnCluster:
         """A cluster whose replicas flush later."""
         folder = self.directory / "written"
@@ -150,15 +155,20 @@ class Lab:
 
     def direct(self) -> System:
         """Return the cluster at the door of its leader."""
-        return self._at(self.cluster.leader())
+        return _at(self.cluster, self.cluster.leader())
+
+    def direct_pair(self) -> System:
+        """Return the cluster of two nodes at the door of its leader."""
+        return _at(self.pair, self.pair.leader())
 
     def relayed(self) -> System:
         """Return the cluster at the door of another node."""
-        return self._at(self.cluster.follower())
+        return _at(self.cluster, self.cluster.follower())
 
-    def _at(self, node: Node) -> System:
-        others = [pid for pid in self.cluster.pids() if pid != node.pid]
-        return System("cluster", "mqtt", *node.address, node.pid, others)
+
+def _at(cluster: OwnCluster, node: Node) -> System:
+    others = [pid for pid in cluster.pids() if pid != node.pid]
+    return System("cluster", "mqtt", *node.address, node.pid, others)
 
 
 class Case(NamedTuple):
@@ -321,6 +331,7 @@ CASES: Mapping[str, Case] = {
     "puback single": Case(_puback(lambda lab: lab.single), "puback single"),
     "puback cluster": Case(_puback(Lab.direct), "puback single"),
     "puback relayed": Case(_puback(Lab.relayed), "puback cluster"),
+    "puback pair": Case(_puback(Lab.direct_pair), "puback single"),
     "puback bare": Case(_puback_bare(2), "puback cluster"),
     "puback bare single": Case(_puback_bare(0), "puback bare"),
     "puback nats": Case(_puback(lambda lab: lab.nats), "puback cluster", "nats"),

@@ -129,13 +129,13 @@ class Node:
 
 
 class OwnCluster:
-    """Three nodes and their etcd. For one thread."""
+    """Nodes and their etcd. For one thread."""
 
-    def __init__(self, folder: Path, etcd: Etcd, options: Sequence[str]) -> None:
+    def __init__(self, folder: Path, etcd: Etcd, options: Sequence[str], nodes: int = len(NAMES)) -> None:
         self.etcd = etcd
         self.url = f"etcd://{etcd.address}/bench"
         self.address = ClusterAddress.parse(self.url)
-        self.nodes = [Node(self.url, folder / name, name, options) for name in NAMES]
+        self.nodes = [Node(self.url, folder / name, name, options) for name in NAMES[:nodes]]
 
     def ask(self, question: Callable[[EtcdClient], Awaitable[T]]) -> T:
         """Return the answer of a question to etcd. Raises what the question raises."""
@@ -150,9 +150,10 @@ class OwnCluster:
         """Return what etcd has. Raises ClusterError."""
         return self.ask(lambda etcd: cluster_status(etcd, self.address.keys))
 
-    def leader(self, in_sync: int = len(NAMES), *, other_than: Node | None = None) -> Node:
-        """Wait until all shards are led and have so many in-sync replicas; return the leader of the first shard. One
-        that was killed leads until its lease has ended, so name it. Raises BenchmarkError."""
+    def leader(self, in_sync: int | None = None, *, other_than: Node | None = None) -> Node:
+        """Wait until all shards are led and have so many in-sync replicas, or all; return the leader of the first
+        shard. One that was killed leads until its lease has ended, so name it. Raises BenchmarkError."""
+        in_sync = len(self.nodes) if in_sync is None else in_sync
         ends_s = time.monotonic() + _WITHIN_S
         while time.monotonic() < ends_s:
             with contextlib.suppress(ClusterError):
@@ -178,14 +179,19 @@ class OwnCluster:
 
 @contextmanager
 def own_cluster(
-    folder: Path, *options: str, shards: int = 1, mqtt: bool = True, ack: str = "synced"
+    folder: Path,
+    *options: str,
+    nodes: int = len(NAMES),
+    shards: int = 1,
+    mqtt: bool = True,
+    ack: str = "synced",
 ) -> Iterator[OwnCluster]:
     """Run a cluster until the block is left; in sync and with a log when it begins."""
     folder.mkdir()
     with etcd_server(folder / "etcd") as etcd:
-        cluster = OwnCluster(folder, etcd, [*options, *(["--mqtt", "127.0.0.1:0"] if mqtt else [])])
+        cluster = OwnCluster(folder, etcd, [*options, *(["--mqtt", "127.0.0.1:0"] if mqtt else [])], nodes)
         keys = cluster.address.keys
-        cluster.ask(lambda client: make_cluster(client, keys, shards=shards, replicas=len(NAMES), ack=ack))
+        cluster.ask(lambda client: make_cluster(client, keys, shards=shards, replicas=nodes, ack=ack))
         cluster.ask(lambda client: make_log(client, keys, LOG))
         try:
             for node in cluster.nodes:
