@@ -1,21 +1,19 @@
 """What the protocol asks its driver to do, in this order, as values."""
 
-from dataclasses import dataclass
+import msgspec
 
 from .frames import Frame, Records
 from .shard_record import ShardRecord
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(msgspec.Struct, frozen=True):
     """Send a frame to a member. It may be lost."""
 
     member: str
     frame: Frame
 
 
-@dataclass(frozen=True, slots=True)
-class Ship:
+class Ship(msgspec.Struct, frozen=True):
     """Read records of a log and send them as `Records`, one frame for each generation at least."""
 
     member: str
@@ -26,16 +24,14 @@ class Ship:
     """Count of topic names that the member has."""
 
 
-@dataclass(frozen=True, slots=True)
-class Append:
+class Append(msgspec.Struct, frozen=True):
     """Write records of the leader, with their topic names numbered from `names_first` on. Flush them, and then report
     `durable`."""
 
     records: Records
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(msgspec.Struct, frozen=True):
     """Remove the records from an offset on and keep `names` topic names, durably. A flush that began before is not
     reported any more."""
 
@@ -46,46 +42,40 @@ class Cut:
     """Whether some of them were shown, and given up by command."""
 
 
-@dataclass(frozen=True, slots=True)
-class Clear:
+class Clear(msgspec.Struct, frozen=True):
     """Remove all records and topic names of a log, durably; it begins at `start` from now on."""
 
     log: str
     start: int
 
 
-@dataclass(frozen=True, slots=True)
-class Show:
+class Show(msgspec.Struct, frozen=True):
     """Show readers the records below an offset, and acknowledge them."""
 
     log: str
     committed: int
 
 
-@dataclass(frozen=True, slots=True)
-class Expire:
+class Expire(msgspec.Struct, frozen=True):
     """Delete records below an offset, when it suits: the leader has them no more. Report by `begins` what is gone."""
 
     log: str
     start: int
 
 
-@dataclass(frozen=True, slots=True)
-class Serve:
+class Serve(msgspec.Struct, frozen=True):
     """Take appends and answer reads, as the leader of a generation."""
 
     generation: int
 
 
-@dataclass(frozen=True, slots=True)
-class StepDown:
+class StepDown(msgspec.Struct, frozen=True):
     """Take no more appends for a generation, and fail those that wait: their outcome is unknown."""
 
     generation: int
 
 
-@dataclass(frozen=True, slots=True)
-class Propose:
+class Propose(msgspec.Struct, frozen=True):
     """Put a record in the place of the one with this revision, by one transaction. Report what is there then by
     `record_seen`; `refused` only if etcd has answered that the transaction did not take place."""
 
@@ -97,13 +87,11 @@ class Propose:
     """Node and run that must not be registered."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refresh:
+class Refresh(msgspec.Struct, frozen=True):
     """Read the record from etcd, linearizably, and report it by `record_seen`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Alarm:
+class Alarm(msgspec.Struct, frozen=True):
     """Tell the operator that this replica stays out, and why."""
 
     reason: str

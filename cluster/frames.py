@@ -1,30 +1,26 @@
 """What replicas of a shard send each other, as values. Every frame names the generation of its sender."""
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(msgspec.Struct, frozen=True):
     """What all frames have."""
 
     generation: int
 
 
-@dataclass(frozen=True, slots=True)
-class Fenced(Frame):
+class Fenced(Frame, frozen=True):
     """To a sender of an older generation: there is a newer one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Beat(Frame):
+class Beat(Frame, frozen=True):
     """In place of the frames of a heartbeat: all that the sender has last said in this generation still holds."""
 
 
 # Follower to leader.
 
 
-@dataclass(frozen=True, slots=True)
-class Follow(Frame):
+class Follow(Frame, frozen=True):
     """Where to continue, after a last record of this generation? Answered by Started, Diverged or Reset, each with the
     question: an answer counts only while the question would be the same."""
 
@@ -35,8 +31,7 @@ class Follow(Frame):
     names: int
 
 
-@dataclass(frozen=True, slots=True)
-class Held(Frame):
+class Held(Frame, frozen=True):
     """My records below `offset` are yours, and are durable; below `clean`, compaction has left none with an older one
     of its topic. A promise until the end of this generation."""
 
@@ -45,8 +40,7 @@ class Held(Frame):
     clean: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Fetch(Frame):
+class Fetch(Frame, frozen=True):
     """My committed records [first, end) are damaged, or if there are none of them, my topic names from `names_first`
     on: what have you there?"""
 
@@ -59,15 +53,13 @@ class Fetch(Frame):
 # Leader to follower.
 
 
-@dataclass(frozen=True, slots=True)
-class Started(Frame):
+class Started(Frame, frozen=True):
     """Your records are mine up to your end: what follows continues there."""
 
     question: Follow
 
 
-@dataclass(frozen=True, slots=True)
-class Diverged(Frame):
+class Diverged(Frame, frozen=True):
     """The largest generation that I have and that is not above your last one, and where it ends in my log."""
 
     question: Follow
@@ -76,16 +68,14 @@ class Diverged(Frame):
     names: int
 
 
-@dataclass(frozen=True, slots=True)
-class Reset(Frame):
+class Reset(Frame, frozen=True):
     """Nothing that you have can be compared with what I have: begin again at `start`."""
 
     question: Follow
     start: int
 
 
-@dataclass(frozen=True, slots=True)
-class Records(Frame):
+class Records(Frame, frozen=True):
     """Consecutive records of one generation, and the topic names that they are the first to use."""
 
     log: str
@@ -100,13 +90,11 @@ class Records(Frame):
     """Whether a segment of the leader begins with them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fetched(Records):
+class Fetched(Records, frozen=True):
     """Some of what `Fetch` has asked for: records from `first` on, names from `names_first` on."""
 
 
-@dataclass(frozen=True, slots=True)
-class Committed(Frame):
+class Committed(Frame, frozen=True):
     """All in-sync replicas have what is below `offset`; no replica has a record below `stable` that a later one of its
     topic replaces; what is below `start` may be deleted."""
 

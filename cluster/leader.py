@@ -54,7 +54,7 @@ class Leader:
     @property
     def counted(self) -> frozenset[str]:
         """Return the members that have to have a record before it is committed: those in sync by any outcome."""
-        return self.isr.union(*(record.isr for record in self.proposals))
+        return self.isr.union(*[record.isr for record in self.proposals]) if self.proposals else self.isr
 
     @property
     def observers(self) -> list[str]:
@@ -126,7 +126,7 @@ class Leader:
             log = self.logs[name]
             committed, stable = log.committed, log.stable
             if committed < log.end:
-                committed = max(committed, min(self.held_by(member, name) for member in counted))
+                committed = max(committed, min([self.held_by(member, name) for member in counted]))
             if stable < min(committed, log.clean):
                 stable = max(stable, min(committed, *(self._clean_at(node, name) for node in self.nodes)))
             if (committed, stable) != (log.committed, log.stable):

@@ -408,7 +408,9 @@ class Shard:
                 self._hold_written(records.log)
             case Show(name, committed):
                 if not self._deadlines.is_waking(now_s()):  # else `tick` does it
-                    self._logs[name].show(committed)
+                    log = self._logs[name]
+                    if log.acknowledge(committed):
+                        self._said.soon(name, log.note_committed)
                 if self._is_holding:
                     self._around.hurry()
             case Expire(name, start):

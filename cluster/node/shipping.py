@@ -2,6 +2,7 @@
 and those that arrive."""
 
 import asyncio
+import functools
 import logging
 import time
 from collections.abc import Callable
@@ -65,7 +66,9 @@ class Said:
         self._shard, self._around = shard, around
         self._loop = asyncio.get_running_loop()
         self._said: dict[tuple[str, str], tuple[Held | Committed, float]] = {}
-        self._put_off: dict[tuple[str, str], Committed] = {}
+        self._encoded: tuple[Frame | None, list[bytes]] = None, []
+        """The last frame, which may be for several nodes."""
+        self._put_off: dict[object, Callable[[], None]] = {}
 
     def forget(self, node: str) -> None:
         """Have all said again on a new connection."""
@@ -81,18 +84,24 @@ class Said:
             if not is_repeated:
                 self._said[key] = frame, now
         if not (is_repeated and is_beating and self._around.beat(node, self._shard, frame.generation)):
-            self._around.send(node, encoded(frame, self._shard))
+            if self._encoded[0] is not frame:
+                self._encoded = frame, encoded(frame, self._shard)
+            self._around.send(node, self._encoded[1])
 
     def say_soon(self, node: str, frame: Committed) -> None:
-        """Send the newest frame of each log in the next turn of the loop: what clients wait for comes first."""
+        """Send the newest frame of each log in the next turn of the loop."""
+        self.soon((node, frame.log), functools.partial(self.say, node, frame))
+
+    def soon(self, key: object, say: Callable[[], None]) -> None:
+        """Call the last function of each key in the next turn of the loop: what clients wait for comes first."""
         if not self._put_off:
             self._loop.call_soon(self._say_put_off)
-        self._put_off[node, frame.log] = frame
+        self._put_off[key] = say
 
     def _say_put_off(self) -> None:
         put_off, self._put_off = self._put_off, {}
-        for (node, _), frame in put_off.items():
-            self.say(node, frame)
+        for say in put_off.values():
+            say()
 
 
 @dataclass(slots=True)
@@ -128,14 +137,17 @@ class Shipping:
         self._at, self._names = ship.first, ship.names
 
     @property
+    def is_over(self) -> bool:
+        """Return whether all is said, or nothing may be said any more."""
+        return self._at >= self._ship.end or not self._leads()
+
+    @property
     def is_ready(self) -> bool:
         """Return whether `now` makes no system call."""
-        return self._is_over or self._log.holds_in_memory(self._at)
+        return self._log.holds_in_memory(self._at)
 
-    def now(self) -> list[bytes] | None:
-        """Return the next message; None after the last one. Raises TimestoneError, OSError, and can be repeated."""
-        if self._is_over:
-            return None
+    def now(self) -> list[bytes]:
+        """Return the next message. Raises TimestoneError, OSError, and can be repeated."""
         shared, of = self._shared, (self._log, self._generation, self._at, self._ship.end, self._names)
         if shared.of != of:
             message = self._message(self._read())
@@ -147,7 +159,7 @@ class Shipping:
 
     async def next(self) -> list[bytes] | None:
         """Return the next message; None after the last one. Raises ConnectionError if the records are gone."""
-        if self._is_over:
+        if self.is_over:
             return None
         at, log = self._at, self._log
         try:
@@ -164,10 +176,6 @@ class Shipping:
                 self._damaged(self._ship.log)
             return None
         return self._message(found) if self._leads() else None
-
-    @property
-    def _is_over(self) -> bool:
-        return self._at >= self._ship.end or not self._leads()
 
     def _read(self) -> StoredRecords:
         return self._log.read_stored(self._at, self._ship.end, max_bytes=_SHIP_BYTES)

@@ -68,11 +68,15 @@ class Source(Protocol):
     """Messages that are made when they can be sent."""
 
     @property
+    def is_over(self) -> bool:
+        """Return whether the last message was made."""
+
+    @property
     def is_ready(self) -> bool:
         """Return whether the next message is made without waiting."""
 
-    def now(self) -> list[bytes] | None:
-        """Return the next message, or None after the last one. After an error it is for `next`."""
+    def now(self) -> list[bytes]:
+        """Return the next message. After an error it is for `next`."""
 
     async def next(self) -> list[bytes] | None:
         """Return the next message, or None after the last one, when it is ready. Raises OSError to end the link."""
@@ -139,11 +143,11 @@ class Link:
                 if isinstance(item, list):
                     send(transport, *item)
                     return True
+                if item.is_over:
+                    return True
                 if not item.is_ready:
                     return False
-                if (pieces := item.now()) is None:
-                    return True
-                send(transport, *pieces)
+                send(transport, *item.now())
         except (TimestoneError, OSError):
             pass  # the task meets it again
         return False

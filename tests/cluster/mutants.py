@@ -4,6 +4,8 @@ The tests require that the search or the walks find every one of them; docs/clus
 
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from tests.cluster.small_model import Bounds, Model, Node
 from timestone_cluster.actions import Cut, Propose, Send, Show
 from timestone_cluster.follower import Follower
@@ -60,7 +62,7 @@ class AsksWithoutComparing(Follower):
     """Asks as if it had no records that could differ."""
 
     def question(self, name: str) -> Follow:
-        return replace(super().question(name), last_generation=0)
+        return msgspec.structs.replace(super().question(name), last_generation=0)
 
 
 class TrustsTheSameLeader(Replica):
@@ -124,7 +126,7 @@ class CountsOldGenerations(Replica):
 class TakesLateAnswers(Follower):
     def answered(self, frame: Started | Diverged | Reset) -> None:
         if frame.question.log not in self.started:
-            super().answered(replace(frame, question=self.question(frame.question.log)))
+            super().answered(msgspec.structs.replace(frame, question=self.question(frame.question.log)))
 
 
 class ShrinksToOne(Replica):

@@ -362,9 +362,15 @@ class ReplicatedLog(Log):
 
     def show(self, offset: int) -> None:
         """Show readers the records below an offset, and acknowledge them. Never goes back."""
+        if self.acknowledge(offset):
+            self.note_committed()
+
+    def acknowledge(self, offset: int) -> bool:
+        """Do what `show` does for this process alone: readers in others see the records after `note_committed`. Return
+        whether there are any."""
         before = self._end_offset
         if not before < offset <= self.extent[0]:
-            return
+            return False
         with self.wakeups.lock:
             self._end_offset = offset
             shown = []
@@ -373,9 +379,13 @@ class ReplicatedLog(Log):
         self.wakeups.wake(self.wakeups.wake_all(before))
         for submission in shown:
             submission.resolve()
+        return True
+
+    def note_committed(self) -> None:
+        """Show readers of other processes what those of this one see."""
         try:
             self._note_committed()
-        except OSError as error:  # other processes see the records later
+        except OSError as error:  # they see the records later
             _LOGGER.warning("%s: the committed offset was not written: %s", self.folder, error)
 
     def _note_committed(self) -> None:

@@ -53,21 +53,20 @@ def test_range_is_sent_with_the_names_that_it_is_the_first_to_use(tmp_path: Path
         shipping = shipped.shipping
         assert shipping.is_ready
         message = shipping.now()
-        assert message is not None
         shard, records = decoded(b"".join(message)[4:])
         assert isinstance(records, Records)
         assert (shard, records.first, records.end, records.names) == (7, 1, 4, ("b",))
-        assert (shipping.is_ready, shipping.now()) == (True, None)
+        assert shipping.is_over
         assert asyncio.run(shipping.next()) is None
         assert shipped.other.now() is message, "followers that lack the same share it"
-        assert shipped.other.now() is None
+        assert shipped.other.is_over
 
 
 def test_nothing_is_sent_when_the_generation_is_led_no_more(tmp_path: Path) -> None:
     with replicated(tmp_path) as log:
         shipped = Shipped(log)
         shipped.leads = False
-        assert shipped.shipping.now() is None
+        assert shipped.shipping.is_over
         assert asyncio.run(shipped.shipping.next()) is None
 
 

@@ -138,16 +138,20 @@ class Several:
         self._waited = asyncio.Event()
 
     @property
+    def is_over(self) -> bool:
+        return not self._messages
+
+    @property
     def is_ready(self) -> bool:
         return self._waited.is_set()
 
-    def now(self) -> list[bytes] | None:
-        return encoded(self._messages.pop(0)) if self._messages else None
+    def now(self) -> list[bytes]:
+        return encoded(self._messages.pop(0))
 
     async def next(self) -> list[bytes] | None:
         await asyncio.sleep(0.01)
         self._waited.set()
-        return self.now()
+        return None if self.is_over else self.now()
 
 
 def test_link_sends_in_order_when_some_messages_have_to_wait() -> None:

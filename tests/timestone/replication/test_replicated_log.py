@@ -302,8 +302,11 @@ def test_view_ends_at_the_committed_offset(tmp_path: Path) -> None:
         assert (view.offset_at(behind), log.offset_at(behind)) == (2, 2)
         log.roll()
         log.seal_rolled()
-        log.show(3)
+        assert log.acknowledge(3)
+        assert (log.end_offset, view.refresh()) == (3, 2)
+        log.note_committed()
         assert view.refresh() == 3
+        assert not log.acknowledge(3), "nothing new"
     assert timestone.view(tmp_path).log("telemetry").end_offset == 3
 
 
