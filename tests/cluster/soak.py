@@ -50,6 +50,10 @@ LONG = {
 }
 
 
+INTERRUPT_EVERY_S = 10.0
+"""Long enough for a part to end the nodes that it has started."""
+
+
 class Ended(NamedTuple):
     """How a part has ended."""
 
@@ -117,14 +121,22 @@ def _run(name: str) -> Ended:
                 last = line.strip()
             print(line, end="", flush=True)
     except Asked as asked:
-        part.send_signal(signal.SIGINT)  # so that it ends its own processes
+        _interrupt(part)  # so that it ends its own processes
         is_asked, last = True, f"{asked}; {last}"
         for line in part.stdout:
             print(line, end="", flush=True)
     code = part.wait()
+    signal.setitimer(signal.ITIMER_REAL, 0)
     with suppress(ProcessLookupError):
         os.killpg(part.pid, signal.SIGKILL)  # what it has left running, if it was killed
     return Ended(name, code, time.monotonic() - began_s, last, is_asked)
+
+
+def _interrupt(part: subprocess.Popen[str]) -> None:
+    """Interrupt the part, and again while it runs: in a callback of SQLite an interrupt is lost, and in
+    `shutil.rmtree` it may become another error, after which the part would begin its next test."""
+    signal.signal(signal.SIGALRM, lambda number, frame: part.send_signal(signal.SIGINT))
+    signal.setitimer(signal.ITIMER_REAL, 0.001, INTERRUPT_EVERY_S)
 
 
 def _end(number: int, frame: FrameType | None) -> None:
