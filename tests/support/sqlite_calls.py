@@ -53,7 +53,7 @@ _Close = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, use_errno=True)
 
 
 class _Calls:
-    """The calls that are in SQLite's table now, and those that they pass on to."""
+    """The calls that are in SQLite's table while there is a watcher, and those that they pass on to."""
 
     def __init__(self) -> None:
         library = ctypes.CDLL(getattr(_sqlite3, "__file__", None))
@@ -63,24 +63,30 @@ class _Calls:
         self._watchers: weakref.WeakValueDictionary[Path, Any] = weakref.WeakValueDictionary()
         self._flushing: dict[int, AbstractContextManager[None]] = {}
         self._kept: dict[bytes, Any] = {}
-        self._real_unlink = self._replace(b"unlink", _Unlink, self._unlink)
-        self._real_open = self._replace(b"openDirectory", _OpenDirectory, self._open_directory)
-        self._real_close = self._replace(b"close", _Close, self._close)
+        self._real_unlink = self._real(b"unlink", _Unlink, self._unlink)
+        self._real_open = self._real(b"openDirectory", _OpenDirectory, self._open_directory)
+        self._real_close = self._real(b"close", _Close, self._close)
         atexit.register(self._restore)
 
     def watch(self, watcher: Watcher) -> None:
+        if not self._watchers:
+            self._replace()
         self._watchers[watcher.root] = watcher
 
     def forget(self, watcher: Watcher) -> None:
         if self._watchers.get(watcher.root) is watcher:
             del self._watchers[watcher.root]
+        if not self._watchers:
+            self._restore()  # thousands of stores are opened on images, and each call from C takes its time
 
-    def _replace(self, name: bytes, kind: Any, call: Any) -> Any:
-        vfs = self._vfs.contents
-        real = kind(vfs.get_system_call(self._vfs, name))
+    def _real(self, name: bytes, kind: Any, call: Any) -> Any:
+        """Return SQLite's own call, and keep the one that takes its place."""
         self._kept[name] = kind(call)
-        vfs.set_system_call(self._vfs, name, ctypes.cast(self._kept[name], ctypes.c_void_p))
-        return real
+        return kind(self._vfs.contents.get_system_call(self._vfs, name))
+
+    def _replace(self) -> None:
+        for name, call in self._kept.items():
+            self._vfs.contents.set_system_call(self._vfs, name, ctypes.cast(call, ctypes.c_void_p))
 
     def _restore(self) -> None:
         for name in self._kept:
