@@ -35,8 +35,8 @@ function applyTheme(params) {
   return theme;
 }
 
-/** Keys of the whole console; of a letter nothing happens while one types. @param {{onHelp: () => void, enabled: boolean}} props */
-function useKeys({ onHelp, enabled }) {
+/** Keys of the whole console; of a letter nothing happens while one types. @param {{setHelp: (on: boolean) => void, enabled: boolean}} props */
+function useKeys({ setHelp, enabled }) {
   useEffect(() => {
     let going = 0;
     const pressed = (/** @type {KeyboardEvent} */ event) => {
@@ -44,7 +44,7 @@ function useKeys({ onHelp, enabled }) {
       const typing = target.matches('input, textarea, select, [contenteditable]');
       if (event.key === 'Escape' && typing && target.matches('[data-search]')) { target.blur(); return; }
       if (typing || event.ctrlKey || event.metaKey || event.altKey || document.querySelector('dialog[open]') || !enabled) return;
-      if (event.key === '?') { event.preventDefault(); onHelp(); return; }
+      if (event.key === '?') { event.preventDefault(); setHelp(true); return; }
       if (event.key === '/') {
         const field = /** @type {HTMLInputElement | null} */ (document.querySelector('[data-search]'));
         if (field) { event.preventDefault(); field.focus(); field.select(); }
@@ -69,7 +69,7 @@ function useKeys({ onHelp, enabled }) {
     };
     addEventListener('keydown', pressed);
     return () => removeEventListener('keydown', pressed);
-  }, [enabled, onHelp]);
+  }, [enabled, setHelp]); // a function made by each rendering would forget the g when figures arrive before the letter
 }
 
 /** @param {{onClose: () => void, keys: boolean, setKeys: (on: boolean) => void}} props */
@@ -188,7 +188,7 @@ function App() {
     dark.addEventListener('change', look);
     return () => dark.removeEventListener('change', look);
   }, []);
-  useKeys({ onHelp: () => setHelp(true), enabled: keys });
+  useKeys({ setHelp, enabled: keys });
   const mustLogIn = (me && !allowed && path !== '/login') || (meApi.error?.status === 401 && path !== '/login');
   useEffect(() => {
     if (mustLogIn) go(href('/login', { next: location.pathname + location.search }), { replace: true });
