@@ -5,6 +5,7 @@ endlessly, including `append` at level `synced`. Therefore the store is closed b
 error.
 """
 
+import re
 import subprocess
 import sys
 import textwrap
@@ -129,8 +130,7 @@ def test_process_ends_when_daemon_threads_append_to_an_open_store(tmp_path: Path
             time.sleep(0.001)
         """
     )
-    *offsets, last = ended.stdout.split()
-    assert "closed" in last
+    assert "closed" in ended.stdout  # perhaps with offsets behind it, of appends that had ended before
     assert inspect_store(root).exit_code == EXIT_CLEAN
     with timestone.open(root, min_free_bytes=0) as store:
-        assert store.log("a").end_offset > max(int(offset) for offset in offsets if offset.isdigit())
+        assert store.log("a").end_offset > max(map(int, re.findall(r"\d+", ended.stdout)))
