@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, cast
 
+import msgspec
+
 from timestone_cluster.actions import Alarm, Append, Clear, Cut, Propose, Send, Ship, Show
 from timestone_cluster.follower import Follower
 from timestone_cluster.frames import Follow, Frame, Held, Records
@@ -260,6 +262,8 @@ def rename(value: Any, names: dict[str, str]) -> Any:
         return tuple([rename(one, names) for one in value])
     if hasattr(kind, "_fields"):
         return kind(*[rename(one, names) for one in value])
+    if issubclass(kind, msgspec.Struct):
+        return kind(*[rename(getattr(value, name), names) for name in kind.__struct_fields__])
     if dataclasses.is_dataclass(kind):
         return kind(*[rename(getattr(value, one.name), names) for one in dataclasses.fields(kind)])
     return value
