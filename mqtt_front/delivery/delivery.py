@@ -176,7 +176,10 @@ class Delivery:
         for _ in range(min(len(self._ready), _FEEDS_A_TURN)):
             feed = self._ready.popleft()
             if feed.state is FeedState.READY:
-                self._serve(feed)
+                if not (sent := self._single.send_shared(feed)):
+                    self._serve(feed)
+                elif sent == _MORE:
+                    self._make_ready(feed)
         if self._ready and not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._run)
@@ -247,8 +250,13 @@ class Delivery:
             feed.window.seen = max(seen, batch.next_offset)
             self._go_on(step)
             return
-        packed = pack(feed, batch, client.target, self._time, self._reads_in_memory.last)
+        shared = self._reads_in_memory.last
+        packed = pack(feed, batch, client.target, self._time, shared)
         feed.gave(batch)
+        if shared is not None:
+            for key in [key for key, one in shared.packets.items() if one is packed]:
+                sent = packed.data, packed.delivered_count, batch.next_offset
+                self._single.share(type(reader), shared.place, key, sent)
         self._send(step, client, packed)
         if self._traces.is_open:
             self._traces.delivered(feed.log, batch.offsets)

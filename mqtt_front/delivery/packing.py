@@ -3,7 +3,7 @@ I/O; the result is one buffer."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from mqtt_front.codec.frame import Form, Records, frame_publishes, publish_size,
 from mqtt_front.codec.packets import MQTT_5
 from mqtt_front.delivery.position_properties import PositionProperties, frame_placed
 from mqtt_front.feeds.feed import Feed
-from mqtt_front.feeds.shared_reads import SharedBatch
+from mqtt_front.feeds.shared_reads import PacketsKey, SharedBatch
 from mqtt_front.feeds.subscription import Grant
 from mqtt_front.kernel.loops import frame_records
 from mqtt_front.protocol.header_block import NO_HEADERS, StoredHeaders, stored_headers
@@ -46,10 +46,10 @@ def pack(
     """Encode the records of `batch`, and advance the window of the feed and the packet ids of the session.
 
     The caller has limited the batch to the room in the window. shared: the last one that several feeds may read."""
-    key, known = None, dict[Any, Packed]()
+    key, known = None, dict[PacketsKey, Packed]()
     if shared is not None and shared.batch is batch:
         key, known = _shared_key(feed, shared, target), shared.packets
-    packed = known.get(key)
+    packed = known.get(key) if key is not None else None
     if packed is None:
         packed = _pack_own(feed, batch, target, time)
         if key and batch.plain and packed.delivered_count == len(batch) and not packed.oversize_count:
@@ -58,7 +58,7 @@ def pack(
     return packed
 
 
-def _shared_key(feed: Feed, shared: SharedBatch, target: Target) -> tuple[Any, ...] | None:
+def _shared_key(feed: Feed, shared: SharedBatch, target: Target) -> PacketsKey | None:
     """Return what decides on the packets of a batch, if they are the same for all feeds with such a key: of plain
     records at QoS 0, of a few topics, without aliases."""
     if (
@@ -70,13 +70,13 @@ def _shared_key(feed: Feed, shared: SharedBatch, target: Target) -> tuple[Any, .
     ):
         return None
     first = int(shared.batch.offsets[0])
-    key: list[Any] = [target.packet_bytes]
+    forms = []
     for topic_id in shared.topic_ids:
         form = feed.forms.get(topic_id)
         if form is None or form.qos or first < max(form.first_offset, feed.qos0_from):
             return None
-        key += (form.head, form.block, form.retain)
-    return tuple(key)
+        forms.append((topic_id, form.head, form.block, form.retain))
+    return target.packet_bytes, tuple(forms)
 
 
 def _pack_own(feed: Feed, batch: Batch, target: Target, time: PassingTime) -> Packed:

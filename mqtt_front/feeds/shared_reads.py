@@ -15,6 +15,11 @@ _BATCHES = 8
 """Number of batches that are kept: of feeds that take turns, with different filters or of different logs."""
 
 
+PacketsKey = tuple[int, tuple[tuple[int, bytes, bytes, bool], ...]]
+"""What decides on packets: the maximum packet size of the client, and topic id, head, block and `retain` of the `Form`
+of each topic."""
+
+
 class Cursor(Protocol):
     """Source of the records of a feed: a `timestone.reader.Reader`, or an object with its interface. Any thread may
     call `wake`; the thread that serves the feed calls the rest."""
@@ -34,9 +39,11 @@ class SharedBatch:
     """A batch, and its packets by what decides on them (`delivery.packing`)."""
 
     batch: Batch
+    place: tuple[object, int, int, tuple[str, ...] | None]
+    """Log, offset of the reader, end of the log, and topic filters."""
     topic_ids: list[int] = field(default_factory=list)
     """Topics of the records, each once; looked up when a second feed reads the batch."""
-    packets: dict[Any, Any] = field(default_factory=dict)
+    packets: dict[PacketsKey, Any] = field(default_factory=dict)
 
 
 class SharedReads:
@@ -56,13 +63,14 @@ class SharedReads:
             self.last = None
             return cursor.read(max_records=max_records, max_bytes=max_bytes, max_scan=max_scan)
         log = cursor.log
-        key = log, cursor.offset, log.end_offset, max_records, cursor.topics
+        place = log, cursor.offset, log.end_offset, cursor.topics
+        key = place, max_records
         self.last = self._batches.get(key)
         if self.last is None:
             batch = cursor.read(max_records=max_records, max_bytes=max_bytes, max_scan=max_scan)
             if len(self._batches) == _BATCHES:
                 self._batches.clear()
-            self.last = self._batches[key] = SharedBatch(batch)
+            self.last = self._batches[key] = SharedBatch(batch, place)
         else:
             log.check_open()
             if not self.last.topic_ids:

@@ -53,7 +53,7 @@ cdef extern from *:
     void prefetch(const void *address) nogil
     uint64_t folded(uint64_t one, uint64_t other) nogil
 
-INTERFACE = 15  # see mqtt_front/kernel/loops.py
+INTERFACE = 16  # see mqtt_front/kernel/loops.py
 
 cdef enum:
     PACKETS = 32768
@@ -1329,6 +1329,7 @@ cdef class SingleDelivery:
     """See the Python version in `mqtt_front.kernel.single_delivery`."""
 
     cdef object parked, in_flight, changed, counts, by_log, traces, wake_type
+    cdef tuple shared
 
     def __init__(self, parked, in_flight, changed, counts, traces, wake_type):
         self.parked, self.in_flight, self.changed, self.counts = parked, in_flight, changed, counts
@@ -1360,10 +1361,50 @@ cdef class SingleDelivery:
     def send(self, ServedFeed feed not None, reader):
         return self.send_to(feed, reader)
 
-    cdef int send_to(self, ServedFeed feed, reader) except -1:
+    def share(self, reader_type, tuple place not None, tuple key not None, tuple sent not None):
+        self.shared = (reader_type, place, key, sent)
+
+    def send_shared(self, ServedFeed feed not None):
+        cdef PolledClient client
+        cdef PyObject *form
+        if self.shared is None or self.traces.is_open:
+            return 0
+        reader_type, place, key, what = self.shared
+        log, first, _, topics = <tuple>place
+        packet_bytes, forms = <tuple>key
+        reader = feed.reader
+        if (
+            feed.log is not log
+            or type(reader) is not reader_type
+            or not self.is_plain(feed, reader)
+            or reader.offset != first
+            or reader.topics != topics
+        ):
+            return 0
+        client = (<ServedSession>feed.session).client
+        if (<tuple>client.target)[1] != packet_bytes or (<tuple>client.target)[2] is not None:
+            return 0
+        for topic_id, head, block, retain in <tuple>forms:
+            form = PyDict_GetItemWithError(feed.forms, topic_id)
+            if form == NULL or <object>form is None:
+                return 0
+            if (<tuple>form)[2] or <int64_t>first < max(<int64_t>(<tuple>form)[4], feed.qos0_from):
+                return 0
+            if (<tuple>form)[0] != head or (<tuple>form)[1] != block or (<tuple>form)[3] != retain:
+                return 0
+        log.check_open()
+        data, count, following = <tuple>what
+        client.delivery_count += <int64_t>count
+        cdef int sent = self.sent(feed, reader, data, count, following)
+        self.counts.delivered += count
+        self.counts.latency.observe(now_ns() - <int64_t>(<object>feed).ready_ns, count)
+        return sent
+
+    cdef bint is_plain(self, ServedFeed feed, reader) except -1:
+        """Return whether what a feed gives is its client's as it is, and at once."""
         cdef ServedSession session = feed.session
         cdef PolledClient client = session.client
-        if (
+        return not (
             client is None
             or feed.reader is not reader
             or not feed.takes_singles
@@ -1374,7 +1415,12 @@ cdef class SingleDelivery:
             or feed.gap is not None
             or feed.tells_place
             or (len(session.feeds) > 1 and session.must_wait(feed))
-        ):
+        )
+
+    cdef int send_to(self, ServedFeed feed, reader) except -1:
+        cdef ServedSession session = feed.session
+        cdef PolledClient client = session.client
+        if not self.is_plain(feed, reader):
             return 0
         log = feed.log
         record = log.single(reader.offset)
@@ -1400,22 +1446,28 @@ cdef class SingleDelivery:
         packet = framed(<object>form, qos, flags & 1, packet_id, stored, (<tuple>client.target)[1])
         if packet is None:
             return 0
-        window = feed.window
         if qos:
             in_flight[packet_id] = new_tuple(self.in_flight, (feed, offset, qos))
-            window.sent((offset,))
+            feed.window.sent((offset,))
             session.outstanding += 1
             session.packet_ids.last = packet_id
         following = offset + 1
+        client.delivery_count += 1
+        cdef int sent = self.sent(feed, reader, packet, 1, following)
+        if self.traces.is_open:
+            self.traces.delivered(log, range(offset, following))
+        return sent
+
+    cdef int sent(self, ServedFeed feed, reader, bytes data, count, following) except -1:
+        """Deliver, note it, and park the reader. Return 2 if there is more to read."""
+        cdef ServedSession session = feed.session
+        window, name = feed.window, feed.log.name
         if window.seen < following:
             window.seen = following
         reader.offset = following
-        client.delivery_count += 1
-        (<object>client).deliver(packet)
-        cdef PyObject *earlier = PyDict_GetItemWithError(self.by_log, log.name)
-        PyDict_SetItem(self.by_log, log.name, 1 if earlier == NULL else <object>earlier + 1)
-        if self.traces.is_open:
-            self.traces.delivered(log, range(offset, following))
+        session.client.deliver(data)
+        cdef PyObject *earlier = PyDict_GetItemWithError(self.by_log, name)
+        PyDict_SetItem(self.by_log, name, count if earlier == NULL else <object>earlier + count)
         if session.expiry_s:
             self.changed(session)
         if not reader.park():

@@ -1,5 +1,6 @@
 """Delivery of one plain record that was appended alone: the same packet as `delivery.packing.pack` makes, in a fraction
-of the time. Compiled only (`_kernel.pyx`): without the kernel, all deliveries are batches."""
+of the time; and of packets that another client was just sent. Compiled only (`_kernel.pyx`): without the kernel, all
+deliveries are batches."""
 
 from collections.abc import Callable
 from typing import Any
@@ -49,4 +50,19 @@ class SingleDelivery:
         parked; 2 if there is more to read.
 
         feed: a `Feed`. Raises StoreClosed after sending, from `Reader.park`."""
+        return 0
+
+    def share(
+        self,
+        reader_type: type[Any],
+        place: tuple[Any, ...],
+        key: tuple[Any, ...],
+        sent: tuple[bytes, int, int],
+    ) -> None:
+        """Note what was sent to a client that others may get as well, at QoS 0. place, key: of the `SharedBatch`. sent:
+        packets, their number, and the next offset to read."""
+
+    def send_shared(self, feed: Any) -> int:
+        """Send that to the client of a feed that is at the same place and takes the same. Returns as `send`, but for
+        the first case: 0 if it is not. Raises StoreClosed, before or after sending."""
         return 0

@@ -2,6 +2,7 @@
 without work."""
 
 import logging
+import random
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,11 +14,12 @@ import pytest
 
 import timestone
 from mqtt_front.delivery.delivery import Delivery
-from mqtt_front.feeds.feed import FeedState, LogSource
+from mqtt_front.feeds.feed import Feed, FeedState, FeedWake, LogSource
 from mqtt_front.feeds.subscription import Subscription
-from mqtt_front.kernel import loops
+from mqtt_front.kernel import loops, single_delivery
 from mqtt_front.runtime.clocks import PassingTime
-from mqtt_front.sessions.session import Session
+from mqtt_front.runtime.traces import NO_TRACES
+from mqtt_front.sessions.session import InFlight, Session
 from tests.support.committed import committed
 from tests.support.manual_loop import ManualLoop
 from tests.support.mqtt_clients import FakeClient
@@ -498,3 +500,101 @@ def test_single_records_are_delivered_without_a_batch(parts: Parts, monkeypatch:
     parts.publish(b"elsewhere", topic="u")
     parts.loop.settle()
     assert len(client.publishes) == 4
+
+
+def crowd(parts: Parts, seed: int) -> list[tuple[Session, FakeClient]]:
+    """Connect clients of a few kinds, each of which comes more than once."""
+    chance, found = random.Random(seed), []
+    for number in range(40):
+        limit = chance.choice([3, 65_535])
+        client = FakeClient(chance.choice([4, 5]), chance.choice([1 << 28, 1 << 28, 9]), limit)
+        session = Session(f"c{number}", chance.choice([0, 60]))
+        names = chance.choice([["t"], ["t"], ["#"], ["t", "u"], ["u"], ["t", "+"]])
+        for name in names:
+            one = Subscription(name, chance.choice([0, 0, 0, 1]), retain_as_published=chance.random() < 0.2)
+            session.subscribe(one, [parts.source])
+        parts.attach(session, client)
+        found.append((session, client))
+    return found
+
+
+@needs_kernel
+@pytest.mark.parametrize("seed", range(20))
+def test_shared_packets_are_what_each_client_would_have_been_sent(
+    store: Store, executor: ThreadPoolExecutor, seed: int
+) -> None:
+    shared_count, log = 0, store.log("mqtt")
+
+    class Counted(loops.SingleDelivery):
+        def send_shared(self, feed: Feed) -> int:
+            nonlocal shared_count
+            sent: int = super().send_shared(feed)
+            shared_count += sent > 0
+            return sent
+
+    one, other = (Parts(log, executor) for _ in range(2))
+    for parts, kind in ((one, Counted), (other, single_delivery.SingleDelivery)):
+        delivery = parts.delivery
+        delivery._single = kind(
+            FeedState.PARKED, InFlight, parts.changed, delivery.counts, NO_TRACES, FeedWake
+        )
+    chance, sides = random.Random(seed), [(parts, crowd(parts, seed)) for parts in (one, other)]
+    for number in range(40):
+        payloads = [b"%d" % (1000 * number + place) for place in range(chance.randrange(1, 6))]
+        flags = chance.choice([0, 0, 1, 2, 3])  # RETAIN, and QoS 1
+        log.append_batch(WriteBatch(payloads, log.topic_id(chance.choice("ttu")), flags=flags), ack="written")
+        stuck, moved = chance.randrange(40), chance.random()
+        for parts, clients in sides:
+            session, client = clients[stuck]
+            if moved < 0.2:
+                client.writable = not client.writable
+            elif moved < 0.5 and session.client is not None:
+                parts.leave(session)  # what comes at QoS 0 until it is back is not for it
+            elif moved < 0.5:
+                parts.attach(session, client)
+            elif moved < 0.7 and session.client is not None:
+                parts.acknowledge(session, client)
+            if client.writable:
+                parts.delivery.resume(session)
+            if number % 3:
+                parts.loop.settle()
+    for parts, _ in sides:
+        parts.loop.settle()
+    for mine, theirs in zip(sides[0][1], sides[1][1], strict=True):
+        assert mine[1].publishes == theirs[1].publishes
+        assert mine[1].delivery_count == theirs[1].delivery_count
+        feeds = [session.feeds.get("mqtt") for session in (mine[0], theirs[0])]
+        states = [
+            feed and (feed.state, feed.window.seen, feed.reader and feed.reader.offset) for feed in feeds
+        ]
+        assert states[0] == states[1]
+        assert (mine[0].outstanding, mine[0].packet_ids.last) == (
+            theirs[0].outstanding,
+            theirs[0].packet_ids.last,
+        )
+    assert one.delivery.counts.by_log == other.delivery.counts.by_log
+    assert {session.key for session in one.changes} == {session.key for session in other.changes}
+    assert shared_count > 3
+
+
+@needs_kernel
+def test_shared_packets_are_not_for_a_client_that_was_away(parts: Parts) -> None:
+    others = [parts.client("t", qos=0) for _ in range(3)]
+    late, late_client = parts.client("t", qos=0)
+    parts.publish(b"seen", qos=0)
+    parts.loop.settle()
+    for _, client in others:
+        client.writable = False
+    parts.leave(late)
+    missed = [
+        b"%d" % number for number in range(1500)
+    ]  # two steps, in the first of which the client learns how
+    parts.publish(*missed, qos=0)
+    parts.loop.settle()
+    for session, client in others:
+        client.writable = True
+        parts.delivery.resume(session)
+    parts.attach(late, late_client)
+    for _, client in others:
+        assert [one.payload for one in client.take()] == [b"seen", *missed]
+    assert [one.payload for one in late_client.take()] == [b"seen"]
