@@ -176,7 +176,12 @@ class Delivery:
         for _ in range(min(len(self._ready), _FEEDS_A_TURN)):
             feed = self._ready.popleft()
             if feed.state is FeedState.READY:
-                if not (sent := self._single.send_shared(feed)):
+                try:
+                    sent = self._single.send_shared(feed)
+                except StoreClosed:
+                    feed.state = FeedState.DETACHED
+                    continue
+                if not sent:
                     self._serve(feed)
                 elif sent == _MORE:
                     self._make_ready(feed)

@@ -586,9 +586,8 @@ def test_shared_packets_are_not_for_a_client_that_was_away(parts: Parts) -> None
     for _, client in others:
         client.writable = False
     parts.leave(late)
-    missed = [
-        b"%d" % number for number in range(1500)
-    ]  # two steps, in the first of which the client learns how
+    # Two steps, in the first of which the client learns how records are sent to it.
+    missed = [b"%d" % number for number in range(1500)]
     parts.publish(*missed, qos=0)
     parts.loop.settle()
     for session, client in others:
@@ -598,3 +597,25 @@ def test_shared_packets_are_not_for_a_client_that_was_away(parts: Parts) -> None
     for _, client in others:
         assert [one.payload for one in client.take()] == [b"seen", *missed]
     assert [one.payload for one in late_client.take()] == [b"seen"]
+
+
+@needs_kernel
+def test_closing_store_stops_feeds_that_could_have_shared_packets_silently(
+    parts: Parts, store: Store
+) -> None:
+    found = [parts.client("t", qos=0) for _ in range(3)]
+    parts.publish(b"seen", qos=0)
+    parts.loop.settle()
+    for _, client in found:
+        client.writable = False
+    parts.publish(b"a", b"b", qos=0)
+    parts.loop.settle()
+    for session, client in found:
+        client.writable = True
+        parts.delivery.resume(session)
+        if session is found[1][0]:
+            parts.loop.settle()
+    store.close()
+    parts.loop.settle()
+    assert [len(client.take()) for _, client in found] == [3, 3, 1]
+    assert parts.state(found[2][0]) is FeedState.DETACHED
