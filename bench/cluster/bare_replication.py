@@ -6,6 +6,7 @@ file and their entries into another, sends both to the followers, and flushes bo
 writes, flushes and answers; the leader answers when all have. As a script, one of these processes."""
 
 import os
+import signal
 import socket
 import statistics
 import subprocess
@@ -96,6 +97,7 @@ class _Flusher:
 
 def main(path: str, *ports: str) -> None:
     """Take messages from one connection."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the command, which ends this process
     followers = [_connected(int(port)) for port in ports]
     is_leader = Path(path).name == "leader"
     segment, index = (os.open(f"{path}.{name}", os.O_RDWR | os.O_CREAT) for name in ("segment", "index"))
