@@ -344,7 +344,7 @@ class MqttFront(Administration):
             link.hold()
         await self._until(lambda: broker.ingest.settled)
         for link in list(broker.connections.links):
-            link.end(broker.goodbye, "the server stops")
+            link.end(broker.goodbye, "another node is to lead" if broker.moving else "the server stops")
         await self._until(lambda: broker.idle and not broker.connections.count)
         await self._until(lambda: not broker.connections.links, _LINGER_S)
         if broker.is_lost:

@@ -392,9 +392,11 @@ def _say(line: str) -> None:
 
 def _say_what_was_opened(store: Store) -> None:
     # What was recovered in each log is in the engine's log lines on standard error.
-    recovered = f", {len(store.recoveries)} of them recovered" if store.recoveries else ""
+    logs = set(store.log_names())
+    count = sum((one.log, one.partition) in logs for one in store.recoveries)
+    recovered = f", {count} of them recovered" if count else ""
     _say(f"timestone {timestone_version()}, pid {os.getpid()}, {kernels_line()}")
-    _say(f"data  {store.path.resolve()}, {format_count(len(store.log_names()), 'log')}{recovered}")
+    _say(f"data  {store.path.resolve()}, {format_count(len(logs), 'log')}{recovered}")
     _say(f"ack   {store.config.ack.value}: {_ACK_MEANING[store.config.ack]}")
 
 

@@ -1,10 +1,13 @@
 """Kinds of values on the command line: how they are read, and what a shell completes."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+from timestone.settings_schema import COUNTED_MOST
 
 from ..units import parse_bytes, parse_count, parse_duration
 
@@ -84,10 +87,26 @@ def size_bytes(unit: str) -> Parsed[int]:
 
 
 def _with_unit(text: str, unit: str) -> str:
-    return text if text.strip()[-1:].isalpha() else text + unit
+    return text if not text.strip() or text.strip()[-1:].isalpha() else text + unit
 
 
 def _from_0(value: int, text: str) -> int:
     if value < 0:
         raise ValueError(f"expected a value from 0, got {text!r}")
+    if value > COUNTED_MOST:
+        raise ValueError(f"expected at most 2^63 - 1 in its unit, got {text!r}")
     return value
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise ValueError(f"expected a number of seconds above 0, got {text!r}")
+    return value
+
+
+SECONDS = Parsed("float", _seconds)
+"""How long a command waits."""

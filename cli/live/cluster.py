@@ -14,7 +14,7 @@ import click
 from ..errors import EXIT_SYSTEM, CommandError
 from ..group import Group
 from ..input.confirmation import ask_to_delete
-from ..input.parameters import duration_ms
+from ..input.parameters import SECONDS, duration_ms
 from ..output.json_object import print_json
 from ..output.tables import print_tables, simple_table
 from ..output.text import print_text
@@ -351,7 +351,7 @@ def _print_unclean(console: "Console", shard: "ShardStatus") -> None:
 @click.argument("log", metavar="LOG", help="Name of the log.")
 @click.option("--topic", help="Topic of the records.")
 @click.option("--shard", type=int, default=0, help="Shard to append to.")
-@click.option("--timeout-s", type=float, default=30.0, help="Time for each record.")
+@click.option("--timeout-s", type=SECONDS, default=30.0, help="Time for each record.")
 def append(url: str, log: str, topic: str | None, shard: int, timeout_s: float, **access: Any) -> None:
     """Append one record for each line of input."""
     client_module = cluster_module("node.client")

@@ -13,7 +13,7 @@ import click
 from ..errors import EXIT_SYSTEM, CommandError, UsageError
 from ..group import Command
 from ..input.bucket_options import bucket_at, bucket_options
-from ..input.parameters import DIRECTORY
+from ..input.parameters import DIRECTORY, SECONDS
 from ..output.progress import ProgressLine
 from ..output.tables import print_tables, simple_table
 from ..output.text import print_text
@@ -114,7 +114,7 @@ that are not damaged.
 @connection
 @click.argument("old", metavar="OLD", help="Node that leaves: its id, or its name if it runs.")
 @click.argument("new", metavar="NEW", help="Node that takes its place: its id or name.")
-@click.option("--timeout-s", type=float, default=3600.0, help="Time for each shard.")
+@click.option("--timeout-s", type=SECONDS, default=3600.0, help="Time for each shard.")
 def replace(url: str, old: str, new: str, timeout_s: float, **access: Any) -> None:
     """Put a node in the place of another one."""
     _replace(url, old, new, None, timeout_s, access)
@@ -126,7 +126,7 @@ def replace(url: str, old: str, new: str, timeout_s: float, **access: Any) -> No
 @click.option("--from", "old", metavar="NODE", help="Node that gives its replica: its id or name.")
 @click.option("--to", "new", metavar="NODE", help="Node that takes it: its id or name.")
 @click.option("--undo", is_flag=True, help="Have the shard placed by the nodes again.")
-@click.option("--timeout-s", type=float, default=3600.0, help="Time for the shard.")
+@click.option("--timeout-s", type=SECONDS, default=3600.0, help="Time for the shard.")
 def move(
     url: str, shard: int, old: str | None, new: str | None, undo: bool, timeout_s: float, **access: Any
 ) -> None:
@@ -179,7 +179,7 @@ def _give_away(
 @connection
 @click.argument("node", metavar="NODE", help="Id or name of the node.")
 @click.option("--undo", is_flag=True, help="Let the node lead again.")
-@click.option("--timeout-s", type=float, default=60.0, help="Time until the node may be stopped.")
+@click.option("--timeout-s", type=SECONDS, default=60.0, help="Time until the node may be stopped.")
 def drain(url: str, node: str, undo: bool, timeout_s: float, **access: Any) -> None:
     """Have a node give away what it leads, before a stop."""
     moving = cluster_module("moving")
@@ -195,7 +195,7 @@ def drain(url: str, node: str, undo: bool, timeout_s: float, **access: Any) -> N
 @connection
 @click.argument("node", metavar="NODE", help="Id or name of the node.")
 @click.option("--undo", is_flag=True, help="Let the node hold replicas again.")
-@click.option("--timeout-s", type=float, default=3600.0, help="Time until the node holds nothing.")
+@click.option("--timeout-s", type=SECONDS, default=3600.0, help="Time until the node holds nothing.")
 def remove(url: str, node: str, undo: bool, timeout_s: float, **access: Any) -> None:
     """Have all replicas of a node placed elsewhere, for good."""
     moving = cluster_module("moving")

@@ -11,6 +11,7 @@ from timestone.address import parse_address
 from timestone.config import Ack, LogConfig, with_settings
 from timestone.disk.json_document import integer, json_object, unknown_fields
 from timestone.format.names import log_folder, validate_log
+from timestone.settings_schema import COUNTED_MOST
 from timestone_cluster.affinity import Arrivals
 from timestone_cluster.division import check_template
 from timestone_cluster.errors import UndecodableValue
@@ -127,7 +128,8 @@ class ClusterValue:
             if name not in CLUSTER_SETTINGS:
                 raise ValueError(f"invalid setting {name!r}: expected one of {', '.join(CLUSTER_SETTINGS)}")
             wanted = "true or false" if name == "balance" else "a whole number of milliseconds"
-            if type(value) is not type(getattr(self, name)) or (type(value) is int and value < 0):
+            is_known = type(value) is type(getattr(self, name))
+            if not is_known or (type(value) is int and not 0 <= value <= COUNTED_MOST):
                 raise ValueError(f"invalid {name}: expected {wanted}, got {value!r}")
         return replace(self, **settings)
 

@@ -1,8 +1,9 @@
 """Fronts that serve on each node, whether it leads or not, and what they ask of the node."""
 
 import asyncio
+import contextlib
 import threading
-from collections.abc import Collection, Coroutine, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from timestone.errors import UnknownLog
@@ -22,6 +23,17 @@ DOCUMENTS_LOG = "fronts-state"
 """Documents of these fronts, in each shard."""
 _ASK_S = 30.0
 T = TypeVar("T")
+
+
+@contextlib.contextmanager
+def named_failure(front: str) -> Iterator[None]:
+    """Have an error of a front that cannot start name it, because the server names the node."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, f"{front}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise ValueError(f"{front}: {error}") from error
 
 
 class ServingFront(Front, OnEachNode, Protocol):
@@ -55,7 +67,8 @@ class NodeFronts:
         addresses = {}
         for front in self._fronts:
             front.join(self)
-            await front.start()
+            with named_failure(front.name):
+                await front.start()
             if front.advertised is not None:
                 addresses[front.name] = front.advertised
         return addresses

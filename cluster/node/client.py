@@ -93,8 +93,9 @@ class ClusterClient:
                     is_waiting = False
                     await asyncio.sleep(_PAUSE_S)
         except TimeoutError:
+            what = "1 record was" if len(payloads) == 1 else f"{len(payloads)} records were"
             raise TimeoutError(
-                f"log {log}: {len(payloads)} records were not acknowledged within {timeout_s:g} s; attempts "
+                f"log {log}: {what} not acknowledged within {timeout_s:g} s; attempts "
                 f"that may be in the log: {unknown + is_waiting}; {reason}"
             ) from None
 

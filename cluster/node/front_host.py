@@ -14,6 +14,7 @@ from timestone_cluster.affinity import Arrivals
 from timestone_cluster.errors import EtcdUnavailable
 from timestone_cluster.etcd.client import Coordinator
 from timestone_cluster.etcd.keys import ClusterKeys, ClusterValue, LogValue
+from timestone_cluster.fronts.node_fronts import named_failure
 from timestone_cluster.fronts.state_log import STATE_LOG, STATE_SETTINGS, LocalDocuments
 from timestone_cluster.node.home import Around, Home, gauges
 from timestone_cluster.node.relay import Relays
@@ -73,7 +74,8 @@ class FrontHost:
             )
             for number in range(around.division.count)
         }
-        self._front.open_doors()
+        with named_failure(self._front.name):
+            self._front.open_doors()
         self._relays = Relays(
             self._front.doors,
             around.hello,

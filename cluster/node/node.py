@@ -86,8 +86,7 @@ class Node:
         self._value = NodeValue(name, "", zone, weight, *LEVELS)
         self._listen, self._advertise, self._tls = listen, advertise, tls
         self._host, self._fronts, self.failed = host, fronts, failed
-        self.address = ""
-        self.id = ""
+        self.address = self.id = self._refusal = ""
         self._run = 0
         self._cluster: ClusterValue | None = None
         self._finding: asyncio.Task[Any] | None = None
@@ -350,15 +349,19 @@ class Node:
         if not self._registry.is_read:
             return None
         pair = self._registry.pairs.get(self._keys.cluster)
+        found, why = None, "the cluster in etcd is not the one that this node has joined"
         try:
             found = ClusterValue.decode(pair.value) if pair is not None else None
-        except UndecodableValue:
-            found = None
+        except UndecodableValue as error:
+            why = f"the cluster in etcd cannot be read: {error}"
         if found is None or self._cluster is None or found.id != self._cluster.id:
-            _LOGGER.error(
-                "the cluster in etcd is not the one that this node has joined: nothing is taken from it"
-            )
+            if why != self._refusal:  # this is asked several times a second
+                _LOGGER.error("%s: nothing is taken from it", why)
+            self._refusal = why
             return None
+        if self._refusal:
+            _LOGGER.warning("the cluster in etcd is the one that this node has joined again")
+            self._refusal = ""
         if found.level > LEVELS[1]:
             self.failed(_wrong_level(found.level))
             return None
@@ -474,10 +477,8 @@ class Node:
 
     def describe(self) -> list[str]:
         """Return lines for the start message."""
-        secret = "TLS with certificates" if self._tls else "without TLS"
-        return [
-            f"cluster  {self._keys.name}, node {self._value.name} ({self.id}), peers at {self.address}, {secret}"
-        ]
+        name, secret = self._value.name, "TLS with certificates" if self._tls else "without TLS"
+        return [f"cluster  {self._keys.name}, node {name} ({self.id}), peers at {self.address}, {secret}"]
 
     def status(self) -> dict[str, Any]:
         """Return counters and gauges by name."""

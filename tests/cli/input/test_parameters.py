@@ -3,7 +3,16 @@ from pathlib import Path
 import click
 import pytest
 
-from timestone_cli.input.parameters import COUNT, DIRECTORY, FILE, Parsed, count_from, duration_ms, size_bytes
+from timestone_cli.input.parameters import (
+    COUNT,
+    DIRECTORY,
+    FILE,
+    SECONDS,
+    Parsed,
+    count_from,
+    duration_ms,
+    size_bytes,
+)
 
 CONTEXT = click.Context(click.Command("prog"))
 
@@ -54,3 +63,26 @@ def test_amounts_refuse_other_texts(text: str) -> None:
     for kind in (duration_ms("s"), size_bytes("MiB")):
         with pytest.raises(click.BadParameter):
             kind.convert(text, None, None)
+
+
+def test_amounts_refuse_more_than_a_signed_64_bit_number() -> None:
+    assert duration_ms("s").convert("9223372036854775807ms", None, None) == 2**63 - 1
+    for kind, text in (
+        (duration_ms("s"), f"{2**63}ms"),
+        (duration_ms("s"), "1000000000000d"),
+        (size_bytes("MiB"), str(2**43)),
+    ):
+        with pytest.raises(click.BadParameter, match="expected at most 2\\^63 - 1"):
+            kind.convert(text, None, None)
+
+
+def test_empty_amount_is_named_as_given() -> None:
+    with pytest.raises(click.BadParameter, match="expected a number, got ''"):
+        duration_ms("s").convert("", None, None)
+
+
+@pytest.mark.parametrize("text", ["0", "-5", "nan", "inf", "soon", ""])
+def test_seconds_are_a_number_above_0(text: str) -> None:
+    assert SECONDS.convert("0.5", None, None) == 0.5
+    with pytest.raises(click.BadParameter, match=f"expected a number of seconds above 0, got '{text}'"):
+        SECONDS.convert(text, None, None)

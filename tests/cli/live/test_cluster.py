@@ -70,6 +70,15 @@ def test_wrong_arguments_are_refused(server: EtcdServer) -> None:
     assert "it is not drained" in timestone("drain", url, "a", "--undo", expect=64).stderr
 
 
+def test_setting_that_nodes_could_not_read_is_not_written(server: EtcdServer) -> None:
+    url = f"etcd://127.0.0.1:{server.port}/bounded"
+    timestone("init", url)
+    refused = timestone("configure", url, "--replace-after", "99999999999999999999d", expect=64).stderr
+    assert "invalid value for '--replace-after': expected at most 2^63 - 1" in refused
+    assert "replaced after 15 min" in timestone("configure", url).stdout
+    assert "above 0" in timestone("append", url, "telemetry", "--timeout-s", "nan", expect=64).stderr
+
+
 def test_etcd_that_does_not_answer_is_an_error_of_the_system() -> None:
     assert timestone("status", "etcd://127.0.0.1:1/plant", expect=74).stderr.count("\n") == 1
 

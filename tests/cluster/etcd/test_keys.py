@@ -88,6 +88,14 @@ def test_fields_of_a_later_version_are_kept_when_a_value_is_changed() -> None:
     assert deletions == {**later, "count": 2}
 
 
+@pytest.mark.parametrize("time_ms", [-1, 2**63, 10**30])
+def test_time_that_could_not_be_read_again_is_refused(time_ms: int) -> None:
+    cluster = ClusterValue("0123", 4, 3, 2)
+    assert ClusterValue.decode(cluster.changed({"affinity_ms": 2**63 - 1}).encode()).affinity_ms == 2**63 - 1
+    with pytest.raises(ValueError, match="invalid affinity_ms: expected a whole number of milliseconds"):
+        cluster.changed({"affinity_ms": time_ms})
+
+
 def test_keys_of_a_cluster_have_its_prefix() -> None:
     keys = ClusterKeys("plant")
     assert keys.shard(3) == "/timestone/plant/shards/3"

@@ -16,7 +16,7 @@ from timestone.store import Store
 from timestone_cluster.etcd.client import Coordinator
 from timestone_cluster.etcd.keys import SERVER_LOGS, ClusterKeys
 from timestone_cluster.etcd.registry import Registry
-from timestone_cluster.fronts.node_fronts import DOCUMENTS_LOG, NodeFronts
+from timestone_cluster.fronts.node_fronts import DOCUMENTS_LOG, NodeFronts, named_failure
 
 
 def test_documents_of_a_shard_are_read_again_when_another_replica_has_led(tmp_path: Path) -> None:
@@ -44,6 +44,19 @@ def test_documents_of_a_shard_are_read_again_when_another_replica_has_led(tmp_pa
         with pytest.raises(NotLeader, match="has not led all the time"):
             first.put_many("a", {"one": b"stale"})
         log.follow()
+
+
+def test_failure_of_a_front_names_it() -> None:
+    with (
+        pytest.raises(OSError, match="mqtt: cannot listen on x:1: Address already in use") as caught,
+        named_failure("mqtt"),
+    ):
+        raise OSError(98, "cannot listen on x:1: Address already in use")
+    assert caught.value.errno == 98
+    with pytest.raises(OSError, match=r"flight: no errno$"), named_failure("flight"):
+        raise OSError("no errno")
+    with pytest.raises(ValueError, match=r"mqtt: not a certificate$"), named_failure("mqtt"):
+        raise ValueError("not a certificate")
 
 
 def test_logs_that_fronts_write_for_themselves_are_not_deleted(tmp_path: Path) -> None:

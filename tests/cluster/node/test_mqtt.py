@@ -433,6 +433,7 @@ def test_clients_are_sent_on_and_no_will_is_published_when_a_leader_hands_over(t
             cluster.drain(leader)
             (word,) = last_words(client)
         assert isinstance(word, Disconnect) and word.reason == Reason.USE_ANOTHER_SERVER
+        assert "disconnected: another node is to lead (USE_ANOTHER_SERVER)" in leader.output()
         client, answer = cluster.client("device", leader, clean=False, properties=LASTING)
         with client:
             assert answer.session_present

@@ -6,6 +6,7 @@ import os
 import random
 import shutil
 import signal
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from tests.cluster.node_processes import (
     NodeProcess,
     held,
     held_by_offset,
+    running,
     wait_until_exits,
 )
 from tests.support.seeds import rounds, run_seed, told_on_failure
@@ -427,6 +429,42 @@ def test_new_node_is_refused_while_another_one_has_its_name_and_one_that_has_joi
             finally:
                 for node in (first, renamed, second):
                     node.kill()
+
+    asyncio.run(run())
+
+
+def test_node_says_once_that_the_cluster_in_etcd_cannot_be_read_and_takes_it_again(tmp_path: Path) -> None:
+    async def run() -> None:
+        with etcd_server(tmp_path / "etcd") as server:
+            async with EtcdClient([server.url]) as etcd:
+                await make_cluster(etcd, KEYS, shards=1, replicas=1)
+                (good,) = (await etcd.read(KEYS.cluster)).pairs.values()
+                node = NodeProcess(server, tmp_path / "a", "a")
+                with running([node]):
+                    await eventually(lambda: "\nready" in node.output())
+                    await etcd.put(KEYS.cluster, b'{"version": 1, "shards": %d}' % 10**30)
+                    await eventually(lambda: "the cluster in etcd cannot be read: " in node.output())
+                    await asyncio.sleep(3)  # it is read every 2 s as well
+                    assert node.output().count("nothing is taken from it") == 1
+                    await etcd.put(KEYS.cluster, good.value)
+                    await eventually(lambda: "the one that this node has joined again" in node.output())
+
+    asyncio.run(run())
+
+
+def test_node_whose_port_for_mqtt_is_taken_names_mqtt(tmp_path: Path) -> None:
+    async def run() -> None:
+        with etcd_server(tmp_path / "etcd") as server, socket.create_server(("127.0.0.1", 0)) as taken:
+            async with EtcdClient([server.url]) as etcd:
+                await make_cluster(etcd, KEYS, shards=1, replicas=1)
+            where = f"127.0.0.1:{taken.getsockname()[1]}"
+            node = NodeProcess(server, tmp_path / "a", "a", "--mqtt", where)
+            node.start()
+            try:
+                assert await asyncio.to_thread(wait_until_exits, node) != 0
+            finally:
+                node.kill()
+            assert f"cluster: mqtt: cannot listen on {where}: " in node.output()
 
     asyncio.run(run())
 
