@@ -55,6 +55,7 @@ from ..settings.serve import (
     OWN_HEADING,
     ServeSettings,
     catalogue,
+    cluster_remarks,
     cluster_settings,
     console_settings,
     front_settings,
@@ -131,7 +132,7 @@ def command(config: Path | None, **given: Any) -> int:
     served = fronts if cluster.etcd is None else replicated_fronts(fronts, configuration)
     settings_by_front = {name: front_settings(front, name, configuration) for name, front in served.items()}
     log_to_standard_error(own.log_level, own.log_format)
-    for remark in configuration.remarks:
+    for remark in (*configuration.remarks, *cluster_remarks(configuration)):
         logging.getLogger("timestone.serve").warning("%s", remark)
 
     _check_ready_file(own.ready_file)

@@ -68,9 +68,10 @@ Examples:
 
 Each shard has one partition of the log. The nodes make theirs within moments.
 Settings as for `timestone configure`: retention_ms, retention_bytes (of each
-partition), segment_bytes, segment_entries, segment_age_ms, compact,
-tombstone_ms, compression, compression_level, compression_dictionary. Each
-replica compresses and compacts its own files.
+partition), local_retention_ms, local_retention_bytes, segment_bytes,
+segment_entries, segment_age_ms, compact, tombstone_ms, compression,
+compression_level, compression_dictionary. Settings of [log] in the file of a
+node do not apply. Each replica compresses and compacts its own files.
 """
 _CONFIGURE = """\
 Examples:

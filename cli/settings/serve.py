@@ -166,6 +166,16 @@ def cluster_settings(given: Configuration) -> ClusterSettings:
     return settings
 
 
+def cluster_remarks(given: Configuration) -> list[str]:
+    """Return a warning if settings of logs are given to a node of a cluster, whose logs have theirs in etcd."""
+    where = sorted(source for key, source in given.sources.items() if key.startswith("log."))
+    if not where or given.values.get("cluster.etcd") is None:
+        return []
+    return [
+        f"{', '.join(where)}: not for the logs of a cluster, which `timestone cluster configure-log` sets in etcd"
+    ]
+
+
 def replicated_fronts(fronts: Mapping[str, type[Front]], given: Configuration) -> dict[str, type[Front]]:
     """Return the fronts of a node of a cluster: those that are given an address."""
     addresses = {"mqtt": {"mqtt.listen", "mqtt.listeners"}, "flight": {"flight.listen"}}

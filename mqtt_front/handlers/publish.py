@@ -122,7 +122,9 @@ def publish_will(
         done(True)
         return
     if code < 0:
-        broker.log.warning("will of client %r is refused: %s", client_id, Reason(-code).name)
+        limit = broker.router.limit(will.topic.encode(), code, owner)
+        why = Reason(-code).name + (f", over {limit}" if limit else "")
+        broker.log.warning("will of client %r is refused: %s", client_id, why)
         done(True)
         return
     block = with_will_key(plain, key)

@@ -125,7 +125,7 @@ class Ingest(CollectedTurn):
             # Topics are in the order of their first use.
             run = run.head(run.numbers().index(len(codes)))
         if codes:
-            self._take(source, run, codes)
+            self._take(source, run, codes, owner)
         return fault
 
     def repeat(self, source: Source, packet_ids: list[bytes]) -> None:
@@ -190,7 +190,7 @@ class Ingest(CollectedTurn):
             self._loop.call_soon(self.flush)
         return self._turn
 
-    def _take(self, source: Source, run: Publishes, codes: list[int]) -> None:
+    def _take(self, source: Source, run: Publishes, codes: list[int], owner: str | None) -> None:
         turn = self._open_turn()
         self.received_count += len(run.first_bytes)
         source.publish_count += len(run.first_bytes)
@@ -202,14 +202,16 @@ class Ingest(CollectedTurn):
             if run.acknowledgements:
                 turn.answers.append((source, run.acknowledgements, number))
         else:
-            self._take_mixed(turn, source, run, codes)
+            self._take_mixed(turn, source, run, codes, owner)
         turn.sizes[source] = turn.sizes.get(source, 0) + run.size_bytes
         turn.size_bytes += run.size_bytes
         source.submitted_bytes += run.size_bytes
         self.room_bytes -= run.size_bytes
         self.charged(source)
 
-    def _take_mixed(self, turn: Turn, source: Source, run: Publishes, codes: list[int]) -> None:
+    def _take_mixed(
+        self, turn: Turn, source: Source, run: Publishes, codes: list[int], owner: str | None
+    ) -> None:
         """Take the publishes of a run one by one: they go to several logs, or some are refused."""
         for row, topic_number in zip(run.rows(), run.numbers(), strict=True):
             code = codes[topic_number]
@@ -218,7 +220,8 @@ class Ingest(CollectedTurn):
                 topic_id = (code & TOPIC_MASK).to_bytes(4, sys.byteorder)
                 turn.columns[number].add(Publishes.of([row]), topic_id)
             else:
-                self._refuse(turn, source, row, code)
+                limit = self._router.limit(row.topic, code, owner)
+                self._refuse(turn, source, row, code, limit and f"over {limit}")
             if row.acknowledgement:
                 turn.answers.append((source, row.acknowledgement, number))
 

@@ -140,6 +140,16 @@ class Router:
         MalformedPacket."""
         return self._learn(topic.encode(), owner)
 
+    def limit(self, topic: bytes, code: int, owner: str | None = None) -> str:
+        """Return the setting for which `codes` has just refused a topic of an owner; empty if there is none."""
+        if code == -Reason.QUOTA_EXCEEDED:
+            number = self._number(decode_text(topic))
+            over = None if owner is None else self.topic_use.over(owner, number, 1, len(topic))
+            return over or "topic_count"
+        if code == -Reason.TOPIC_NAME_INVALID and topic.count(b"/") >= self._topic_levels:
+            return "topic_levels"
+        return "topic_bytes" if code == -Reason.TOPIC_NAME_INVALID and len(topic) > self._topic_bytes else ""
+
     def sources(self, topic_filter: str) -> list[LogSource]:
         """Return the logs that may hold topics matching a filter: always the default log, unless the topics are the
         server's own. Only one if the filter names it; none if it names one that does not exist. The server's own logs

@@ -8,6 +8,7 @@ from timestone_cli.errors import UsageError
 from timestone_cli.settings.serve import (
     ServeSettings,
     catalogue,
+    cluster_remarks,
     front_settings,
     serve_settings,
     store_config,
@@ -59,6 +60,20 @@ def test_given_values_reach_the_classes_and_the_rest_are_defaults() -> None:
     expected = StoreConfig(ack=Ack.WRITTEN, tail_bytes=1 << 20, log=LogConfig(segment_age_ms=3_600_000))
     assert store_config(given) == expected
     assert front_settings(LineFront, "line", given) == LineSettings(log="x")
+
+
+def test_settings_of_logs_that_a_node_of_a_cluster_does_not_use_are_remarked() -> None:
+    logs = {"log.topic_count": "6", "log.record_bytes": "1 KiB"}
+    for options, remarks in (
+        ({"cluster.etcd": "etcd://127.0.0.1:2379/plant"}, []),
+        (logs, []),
+        (
+            {"cluster.etcd": "etcd://127.0.0.1:2379/plant", **logs},
+            ["--log-record-bytes, --log-topic-count: not for"],
+        ),
+    ):
+        given = read_configuration(SETTINGS, options=options, environment={}, file=None)
+        assert [one[:46] for one in cluster_remarks(given)] == remarks
 
 
 def test_nothing_given_is_the_defaults() -> None:

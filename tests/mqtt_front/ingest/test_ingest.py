@@ -288,6 +288,8 @@ def test_refused_topic_is_answered_in_mqtt_5_and_ends_mqtt_3(
     assert parts.payloads() == [b"1", b"3", b"4", b"7"]
     assert parts.ingest.dropped.total() == 3
     assert "$share/x" in caplog.text
+    parts.ingest.add(Source(5), run(("/".join("deep" for _ in range(11)), b"8", 1)))
+    assert "refused: TOPIC_NAME_INVALID, over topic_levels" in caplog.text
 
 
 def test_invalid_topic_ends_the_run_after_earlier_publishes(parts: Parts) -> None:

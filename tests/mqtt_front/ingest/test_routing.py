@@ -81,7 +81,10 @@ def test_other_dollar_topics_are_accepted(router: Router) -> None:
 
 
 def test_topic_with_too_many_levels_is_refused(router: Router) -> None:
-    assert router.codes([b"a/b/c/d", b"a/b/c/d/e"])[0][1] == -Reason.TOPIC_NAME_INVALID
+    assert (code := router.codes([b"a/b/c/d", b"a/b/c/d/e"])[0][1]) == -Reason.TOPIC_NAME_INVALID
+    assert router.limit(b"a/b/c/d/e", code) == "topic_levels"
+    assert router.limit(b"x" * (1 << 17), code) == "topic_bytes"
+    assert router.limit(b"$share/x", code) == ""
 
 
 def test_many_topics_are_learned_at_once(store: Store) -> None:
@@ -111,6 +114,8 @@ def test_topics_over_the_limit_of_their_owner_are_not_learned(store: Store) -> N
     assert codes == [0, 2, -Reason.QUOTA_EXCEEDED]
     assert router.code("e", "one") == -Reason.QUOTA_EXCEEDED
     assert router.over == {"client_topic_count": 2}
+    assert router.limit(b"d", codes[2], "one") == "client_topic_count"
+    assert router.limit(b"$SYS/x", -Reason.NOT_AUTHORIZED, "one") == ""
     assert router.learn([b"d", b"e", b"f"], "two") and router.code("g") == 6
 
 
@@ -131,6 +136,7 @@ def test_full_log_refuses_new_topics_and_accepts_known_ones(router: Router) -> N
     codes, fault = router.codes(topics)
     assert fault is None
     assert codes[5:] == [-Reason.QUOTA_EXCEEDED] * 2
+    assert router.limit(topics[5], codes[5]) == router.limit(topics[5], codes[5], "one") == "topic_count"
     assert router.codes(topics[:5])[0] == codes[:5]
 
 
