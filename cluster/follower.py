@@ -26,6 +26,8 @@ class Follower:
         """What was given up by command, as the record of the shard has it."""
         self.started: set[str] = set()
         """Logs whose records are known to be a beginning of the leader's."""
+        self.lacking: set[str] = set()
+        """Logs of which the leader lacks records that were shown: they are left alone in this generation."""
         self.logs = logs
         self.actions = actions
 
@@ -35,9 +37,11 @@ class Follower:
             self.ask_for(name)
 
     def ask_for(self, name: str) -> None:
-        """Ask about one log."""
+        """Ask about one log. Not after its leader has lacked records: what it appends may have their offsets, and after
+        etcd was restored from the past even their generation."""
         self.started.discard(name)
-        self._send(self.question(name))
+        if name not in self.lacking:
+            self._send(self.question(name))
 
     def log_removed(self, name: str) -> None:
         """Promise nothing of a log that is deleted."""
@@ -51,7 +55,7 @@ class Follower:
     def answered(self, frame: Started | Diverged | Reset) -> None:
         """Do what the leader answers. A late answer to an earlier question is about other records than are here now."""
         name = frame.question.log
-        if name in self.started or frame.question != self.question(name):
+        if name in self.started | self.lacking or frame.question != self.question(name):
             return
         match frame:
             case Started():
@@ -132,12 +136,12 @@ class Follower:
         )
 
     def _keeps(self, name: str, offset: int) -> bool:
-        """Return whether a cut removes nothing that was shown. If it would, a promise was broken somewhere: this
-        replica stays out."""
+        """Return whether a cut removes nothing that was shown. If it would, a promise was broken somewhere, or etcd was
+        restored from the past: this replica does not follow such a leader, and may be elected if it is in sync."""
         log = self.logs[name]
         if offset >= log.committed:
             return True
-        log.damaged = True
+        self.lacking.add(name)
         shown = f"records {offset} to {log.committed - 1}, which were shown"
         self.actions.append(Alarm(f"log {name}: the leader of generation {self.generation} lacks {shown}"))
         return False

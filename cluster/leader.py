@@ -86,6 +86,7 @@ class Leader:
             self._send(member, Started(self.generation, frame))
             self._send(member, _committed(self.generation, frame.log, log))
             self._ship(member, frame.log)
+            self.advance(frame.log)
         elif frame.end <= log.start or is_empty or not place.generation:
             self._send(member, Reset(self.generation, frame, log.start))
         else:
@@ -116,9 +117,11 @@ class Leader:
         self.advance()
 
     def advance(self, only: str | None = None) -> None:
-        """Commit what all counted members have, and serve once that is all the generation began with: what an earlier
-        leader has shown is in there (Raft §8 has a leader commit an entry of its own before it answers reads). only:
-        the log of which something has changed; all by default."""
+        """Commit what all counted members have, and serve once all of them follow and have what the generation began
+        with: what an earlier leader has shown is in there (Raft §8 has a leader commit an entry of its own before it
+        answers reads). That all was committed before is not enough: after etcd was restored from the past this
+        generation may have been another leader's, and those that have records of that one do not follow. only: the
+        log of which something has changed; all by default."""
         counted = self.counted
         if len(counted) < self.min_isr:
             return  # after an election by command, until others have caught up
@@ -138,7 +141,8 @@ class Leader:
                         self._send(member, said)
         if self.is_serving or self._is_handing_over:
             return
-        if all(log.committed >= self.begin.get(name, 0) for name, log in self.logs.items()):
+        has_begun = all(log.committed >= self.begin.get(name, 0) for name, log in self.logs.items())
+        if has_begun and all(map(self.may_admit, counted - {self.member})):
             self.is_serving = True
             self.actions.append(Serve(self.generation))
 

@@ -47,8 +47,7 @@ class ReplicaLog:
     """Below it all replicas are clean, in sync or not: tombstones there may be dropped."""
     runs: tuple[Run, ...] = ()
     damaged: bool = False
-    """Has a durable record that cannot be read, or a shown one that its leader lacks: it acknowledges nothing, and is
-    never elected."""
+    """Has a durable record that cannot be read: it acknowledges nothing, and is never elected."""
 
     @classmethod
     def opened(

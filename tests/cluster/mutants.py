@@ -273,6 +273,7 @@ _EVERYWHERE = (*_COMMITTED, "c receives a Records", "c flushes", "a receives c H
 _WITHOUT_C = ("a dismisses c", "etcd agrees", "a sees")
 _A_DIES = ("a is killed", "a lease ends")
 _B_LEADS = ("b stands", "etcd agrees", "b sees")
+_B_SERVES = (*_B_LEADS, "c sees", "b receives c Follow", "c receives b Started")
 _C_HAS_IT = (
     "c sees",
     "b receives c Follow",
@@ -293,19 +294,19 @@ MUTANTS = [
     Mutant(
         "trusts the same leader in a new generation", "KAFKA-7164", _replica(replica=TrustsTheSameLeader),
         Bounds(records=2, generations=3, kills=1, changes=1),
-        ("a appends", *_A_DIES, *_B_LEADS, "b appends", "a starts", "b resigns", "etcd agrees", "b sees", *_B_LEADS,
+        ("a appends", *_A_DIES, *_B_SERVES, "b appends", "a starts", "b resigns", "etcd agrees", "b sees", *_B_LEADS,
          "b flushes", "a sees"),
     ),
     Mutant(
         "starts without comparing", "Raft §5.3", _replica(leader=StartsWithoutComparing), _NEXT,
-        ("a appends", *_A_DIES, *_B_LEADS, "b appends", "b flushes", "a starts", "b receives a Follow"),
+        ("a appends", *_A_DIES, *_B_SERVES, "b appends", "b flushes", "a starts", "b receives a Follow"),
     ),
     Mutant("acknowledges before the flush", "PacificA §2.1", _replica(follower=HoldsBeforeFlush), _POWER),
     Mutant("leader counts what it has not flushed", "PacificA §2.1", _replica(leader=CountsOwnUnflushed), _POWER),
     Mutant(
         "acknowledges to an old leader", "PacificA §2.3", _replica(replica=AnswersOldLeader),
         replace(_NEXT, kills=0, ended_leases=1),
-        ("a appends", "a flushes", "a lease ends", *_B_LEADS, "b appends", "b flushes"),
+        ("a appends", "a flushes", "a lease ends", *_B_SERVES, "b appends", "b flushes"),
     ),
     Mutant(
         "counts Held of an old generation", "Raft §5.1", _replica(replica=CountsOldGenerations),
@@ -313,14 +314,15 @@ MUTANTS = [
         ("a appends", "b receives a Records", "b flushes", *_A_DIES, "c stands", "etcd agrees", "c sees", "b sees",
          "c receives b Follow", "b receives c Reset", "a starts", "c receives a Follow", "a receives c Reset",
          "c receives a Follow", "c admits a", "etcd agrees", "c is killed", "c lease ends", "a sees", "a stands",
-         "etcd agrees", "a sees", "a appends", "a flushes", "b sees"),
+         "etcd agrees", "a sees", "b sees", "a receives b Follow", "a receives b Follow", "b receives a Started",
+         "a appends", "a flushes"),
     ),
     Mutant(
         "takes an answer to an earlier question", "found by the walks", _replica(follower=TakesLateAnswers),
         replace(_NEXT, records=3),
         ("a appends", "b receives a Records", *_A_DIES, "c stands", "etcd agrees", "c sees", "b sees",
-         "c receives b Follow", "b receives c Reset", "c appends", "c flushes", "c receives b Follow",
-         "b receives c Started", "b receives c Records", "b flushes", "c receives b Held", "c appends"),
+         "c receives b Follow", "b receives c Reset", "c receives b Follow", "b receives c Started",
+         "c appends", "c flushes", "b receives c Records", "b flushes", "c receives b Held", "c appends"),
     ),
     Mutant(
         "counts an observer", "own", _replica(leader=CountsObservers, follower=PromisesAsObserver),
@@ -339,12 +341,13 @@ MUTANTS = [
     ),
     Mutant(
         "leads on after a restart", "Raft §5.1", _replica(replica=GoesOnAfterRestart), replace(_POWER, records=2),
-        ("a appends", "b receives a Records", "b flushes", "a loses power", "a starts", "a appends", "a flushes"),
+        ("a appends", "b receives a Records", "b flushes", "a loses power", "a starts",
+         "a receives b Follow", "a receives c Follow", "a appends", "a flushes"),
     ),
     Mutant(
         "resumes a stale watch", "etcd", _replica(replica=TakesLateRecords),
         replace(_NEXT, kills=0, ended_leases=1, has_stale_watch=True),
-        ("a lease ends", *_B_LEADS, "b appends"),
+        ("a lease ends", *_B_SERVES, "b appends"),
     ),
     Mutant(
         "stands out of sync", "KIP-966", _replica(replica=StandsOutOfSync), replace(_NEXT, changes=1),

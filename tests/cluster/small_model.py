@@ -187,7 +187,7 @@ _FIELDS: dict[type, tuple[str, ...]] = {
         "followers",
         "is_serving",
     ),
-    Follower: ("generation", "leader", "started", "observes", "unclean"),
+    Follower: ("generation", "leader", "started", "lacking", "observes", "unclean"),
     ReplicaLog: ("start", "end", "names", "durable", "committed", "clean", "stable", "runs", "damaged"),
     Progress: ("sent", "names", "held", "clean"),
     Node: ("name", "replica", "run", "boot", "records", "flushed", "names", "is_damaged"),
@@ -325,7 +325,7 @@ class Model:
         return State(numbers, frozenset(), self.shared.number(shared))
 
     def begun(self) -> State:
-        """Return the state in which the first node leads generation 1, and the others follow."""
+        """Return the state in which the first node leads generation 1 and serves, and the others follow."""
         script = ["a stands", "etcd agrees", "a sees"]
         a, *others = [self.facts(number).member for number in self.first().nodes]
         for member in others:

@@ -76,6 +76,18 @@ def test_leader_serves_when_all_it_began_with_is_committed() -> None:
         replica("b").appended(LOG, 1, 0)
 
 
+def test_leader_serves_only_once_all_that_it_counts_follow_though_all_it_has_is_committed() -> None:
+    a = leader(log_of((1, 5), committed=5), followers="b")
+    assert not a.is_serving
+    a.received("c", Follow(2, LOG, 9, 2, 0))  # has more
+    a.received("c", Held(2, LOG, 9))
+    assert not a.is_serving
+    a.dismiss("c")
+    [proposal] = of_type(a.take_actions(), Propose)
+    a.record_seen(proposal.record, 6)
+    assert of_type(a.take_actions(), Serve) == [Serve(2)]
+
+
 def test_leader_counts_a_member_until_etcd_has_agreed_to_dismiss_it() -> None:
     a = leader()
     a.appended(LOG, 1, 0)

@@ -7,10 +7,14 @@ from pathlib import Path
 
 import pytest
 
+import timestone
 from tests.cluster.log_cluster import KEYS, LOG, NEVER_S, LogCluster, log_cluster
 from tests.cluster.node_processes import NodeProcess
+from timestone.errors import NotLeader
+from timestone_cluster.errors import ClusterError
 from timestone_cluster.etcd.keys import WRITTEN_LEVEL, ClusterValue
 from timestone_cluster.moving import replace_node
+from timestone_cluster.node.client import ClusterClient
 from timestone_cluster.recovery import Report, _best, _given_up
 from timestone_cluster.shard_record import ShardRecord, Unclean
 from timestone_cluster.transport.wire import LogState
@@ -76,9 +80,7 @@ def test_nothing_acknowledged_is_lost_when_etcd_is_restored_from_before_a_change
         async with log_cluster(tmp_path) as harness:
             await harness.until_in_sync()
             await harness.append(b"w0 0")
-            harness.server.stop()
-            shutil.copytree(tmp_path / "etcd", tmp_path / "backup")
-            harness.server.start()
+            back_up(harness, tmp_path)
             for number in (1, 2):
                 leader = await harness.leader()
                 leader.kill()
@@ -86,12 +88,7 @@ def test_nothing_acknowledged_is_lost_when_etcd_is_restored_from_before_a_change
                 leader.start()
                 await harness.until_in_sync()
                 await harness.append(b"w0 %d" % number)
-            for node in harness.nodes:
-                node.kill()
-            harness.server.stop()
-            shutil.rmtree(tmp_path / "etcd")
-            shutil.move(tmp_path / "backup", tmp_path / "etcd")
-            harness.server.start()
+            restore(harness, tmp_path)
             for node in harness.nodes:
                 node.start()
             async with asyncio.timeout(NEVER_S):
@@ -101,6 +98,45 @@ def test_nothing_acknowledged_is_lost_when_etcd_is_restored_from_before_a_change
             await harness.command("repair-metadata", "--yes")
             await harness.until_in_sync()
             await harness.append(b"w0 3")
+            await harness.check()
+
+    asyncio.run(run())
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
+def test_nodes_with_more_lead_after_etcd_was_restored_and_one_that_was_away_leads_first(
+    tmp_path: Path,
+) -> None:
+    async def run() -> None:
+        async with log_cluster(tmp_path) as harness:
+            await harness.until_in_sync()
+            await harness.append(b"w0 0")
+            back_up(harness, tmp_path)
+            away = await harness.leader()
+            away.kill()
+            before = await harness.until_another_leads(away)
+            await harness.append(b"w0 1")
+            async with asyncio.timeout(NEVER_S):  # what no disk knows to be committed may be cut by such a leader
+                while any(shown(node) < 2 for node in harness.others(away)):
+                    await asyncio.sleep(0.05)
+            restore(harness, tmp_path)
+            away.start()
+            await harness.until(
+                lambda shard: shard.leader == away.node_id() and shard.generation == before.generation
+            )
+            client = ClusterClient(harness.etcd, KEYS)
+            # What it took would have the generation and the offset of a record that others have shown.
+            with pytest.raises((ClusterError, NotLeader, TimeoutError)):
+                async with asyncio.timeout(3):
+                    await client.append(LOG, [b"w1 0"])
+            await client.close()
+            for node in harness.others(away):
+                node.start()
+            await harness.until_another_leads(away)
+            await harness.until_in_sync()
+            assert "nothing to repair" in await harness.command("repair-metadata")
+            await harness.append(b"w0 2")
             await harness.check()
 
     asyncio.run(run())
@@ -138,6 +174,29 @@ def test_whole_replica_leads_by_command_where_the_one_with_more_has_lost_topic_n
             await harness.check()
 
     asyncio.run(run())
+
+
+def shown(node: NodeProcess) -> int:
+    """Return how many records of the log the files of a node show."""
+    with timestone.view(node.folder) as view:
+        return view.log(LOG, 0).end_offset
+
+
+def back_up(harness: LogCluster, folder: Path) -> None:
+    """Copy the data of etcd."""
+    harness.server.stop()
+    shutil.copytree(folder / "etcd", folder / "backup")
+    harness.server.start()
+
+
+def restore(harness: LogCluster, folder: Path) -> None:
+    """Kill all nodes, and put the data of etcd back."""
+    for node in harness.nodes:
+        node.kill()
+    harness.server.stop()
+    shutil.rmtree(folder / "etcd")
+    shutil.move(folder / "backup", folder / "etcd")
+    harness.server.start()
 
 
 async def lose_the_in_sync_replicas(harness: LogCluster, folder: Path) -> None:

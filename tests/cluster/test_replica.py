@@ -22,6 +22,8 @@ def test_replica_leads_when_the_record_names_it_and_its_run() -> None:
     a = Replica("a", 1, 2, {LOG: ReplicaLog()})
     a.record_seen(LED, 5)
     assert isinstance(a.role, Leader)
+    for member in "bc":
+        a.received(member, Follow(1, LOG, 0, 0, 0))
     assert of_type(a.take_actions(), Serve) == [Serve(1)]
 
 
@@ -151,6 +153,8 @@ def test_leader_serves_when_a_log_that_has_kept_it_from_that_is_deleted() -> Non
     a = Replica("a", 1, 2, {LOG: log_of(), other: log_of((1, 5))})
     record = ShardRecord(2, "a", 1, LED.isr, LED.replicas)
     a.record_seen(record, 5)
+    for member in "bc":
+        a.received(member, Follow(2, LOG, 0, 0, 0))
     assert not a.is_serving
     a.log_removed(other)
     assert a.is_serving

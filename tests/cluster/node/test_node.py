@@ -271,6 +271,7 @@ def test_node_takes_the_place_of_one_that_is_lost_and_of_one_that_leads(tmp_path
         await harness.until_in_sync()
         await configure_cluster(harness.etcd, KEYS, {"balance": False})
         async with harness.writing(1):
+            await harness.until_more(1)
             leader = await harness.leader()
             lost, left = harness.others(leader)
             lost_id = lost.node_id()
