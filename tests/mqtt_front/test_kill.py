@@ -9,10 +9,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import timestone
+from mqtt_front.codec import packets
 from mqtt_front.codec.packets import Will
 from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_lasting import LastingClient, LastingPublisher, LastingSubscriber
@@ -24,8 +26,10 @@ from tests.support.waiting import TIMEOUT_S, wait_for
 ROUNDS = rounds(default=3, variable="TIMESTONE_KILL_ROUNDS")
 
 
-def run_until_killed(path: Path, clients: Sequence[LastingClient], enough: Callable[[], object]) -> None:
-    with MqttProcess(path) as server:
+def run_until_killed(
+    path: Path, clients: Sequence[LastingClient], enough: Callable[[], object], **settings: Any
+) -> None:
+    with MqttProcess(path, **settings) as server:
         threads = [threading.Thread(target=client.run, args=(server.address,)) for client in clients]
         for thread in threads:
             thread.start()
@@ -106,6 +110,62 @@ def test_kills_lose_no_acknowledged_message_and_repeat_none_of_qos_2(
                 twice = [p for p, times in Counter(received).items() if p[:1] == b"2" and times > 1]
                 assert twice == [], "QoS 2 was delivered twice"
         print(f"{ROUNDS} kills: {len(log)} records, {len(acknowledged)} acknowledged at QoS 1 and 2")
+
+
+class LoneDevice(LastingPublisher):
+    """Sends one message at QoS 1 and waits for its PUBACK, and counts how often it sent each."""
+
+    levels = (1,)
+
+    def __init__(self, number: int, level: int, chance: random.Random) -> None:
+        super().__init__(f"lone{number}", level, number * 1_000_000, chance, [f"lone/{number}"])
+        self.window = 1
+        self.sent: Counter[bytes] = Counter()
+
+    def _publish(self, packet_id: int, *, duplicate: bool = False) -> packets.Publish:
+        publish = super()._publish(packet_id, duplicate=duplicate)
+        self.sent[publish.payload] += 1
+        return publish
+
+
+@pytest.mark.crash
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("device_count", [1, 6], ids=["alone", "several"])
+@pytest.mark.parametrize("ack", ["written", "synced"])
+def test_kills_lose_no_acknowledged_message_of_devices_that_wait_for_each(
+    ack: str, device_count: int, tmp_path: Path
+) -> None:
+    """Each is in the log as published: in order, none left out, and at most as often as its device sent it."""
+    seed = run_seed(f"lone {ack} {device_count}")
+    chance = random.Random(seed)
+    devices = [LoneDevice(number, 4 + number % 2, chance) for number in range(1, device_count + 1)]
+    with told_on_failure(TIMESTONE_SEED=seed, TIMESTONE_KILL_ROUNDS=ROUNDS):
+        for number in range(ROUNDS):
+            known = [len(one.acknowledged) for one in devices]
+
+            def enough(last: bool = number == ROUNDS - 1, known: list[int] = known) -> None:
+                time.sleep(chance.uniform(0.01, 0.3))
+                pairs = zip(devices, known, strict=True)
+                wait_for(lambda: not last or all(len(one.acknowledged) > count for one, count in pairs))
+
+            run_until_killed(tmp_path, devices, enough, ack=ack)
+        with timestone.view(tmp_path) as view:
+            records = list(view.log("mqtt").reader("earliest"))
+        assert [record.offset for record in records] == list(range(len(records)))
+        for device in devices:
+            topic = f"lone/{device.first // 1_000_000}"
+            mine = [record.payload for record in records if record.topic == topic]
+            in_order = list(dict.fromkeys(mine))
+            assert in_order == [b"1:%d" % (device.first + 1 + at) for at in range(len(in_order))]
+            assert {int(payload[2:]) for payload in in_order} >= set(device.acknowledged)
+            assert Counter(mine) <= device.sent
+            assert sorted(mine, key=in_order.index) == mine, "a repeated message is behind a later one"
+            assert all(one.flags == records[0].flags for one in records)
+        acknowledged_count = sum(len(one.acknowledged) for one in devices)
+        repeated_count = sum(one.sent.total() - len(one.sent) for one in devices)
+        print(
+            f"{ROUNDS} kills: {len(records)} records, {acknowledged_count} acknowledged, {repeated_count} sent again"
+        )
 
 
 @pytest.mark.crash
