@@ -1,12 +1,16 @@
 """Arbitrary input of a client: only the two protocol errors escape, memory stays bounded, and the answers follow the
 specification.
 
-`make fuzz` runs ten million inputs; TIMESTONE_FUZZ_INPUTS sets the number here.
+`make fuzz` runs ten million inputs, and for each 3,000 of them 150 events that two kernels must serve alike;
+TIMESTONE_FUZZ_INPUTS sets the number here.
 """
 
 import contextlib
 import logging
+import os
 import random
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -38,6 +42,7 @@ from timestone.config import Ack
 from timestone.store import Store
 
 INPUTS = rounds(default=6_000, variable="TIMESTONE_FUZZ_INPUTS")
+EVENT_RUNS = max(1, INPUTS // 3000)
 LEVELS = (3, 4, 5)
 INBOUND = Inbound(packet_bytes=2048, receive_maximum=20, topic_alias_maximum=8, connect_bytes=1024)
 
@@ -222,3 +227,22 @@ def test_random_bytes_are_answered_as_the_specification_requires(broker: Broker,
             elif wire.ended and link.connected and isinstance(answers[-1], Disconnect):
                 assert answers[-1].reason >= 0x80
     assert not broker.connections.links and not broker.sessions.connected
+
+
+@pytest.mark.skipif(loops.NAME != "native", reason="the compiled kernel was not built: make install")
+@pytest.mark.parametrize("run", range(EVENT_RUNS))
+def test_kernels_serve_the_same_events_of_clients_alike(run: int, tmp_path: Path) -> None:
+    """Each client gets the same deliveries and the same answers in the same order, and the log the same records."""
+    seed = run_seed(f"events {run}") + run
+    with told_on_failure(TIMESTONE_SEED=seed - run, run=run):
+        native, pure = (
+            subprocess.Popen(
+                [sys.executable, "-m", "tests.support.front_events", str(tmp_path / name), str(seed), "150"],
+                env={**os.environ, **environment}, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            )
+            for name, environment in (("native", {}), ("pure", {"TIMESTONE_PURE": "1"}))
+        )  # fmt: skip
+        (native_lines, _), (pure_lines, _) = native.communicate(timeout=300), pure.communicate(timeout=300)
+        assert (native.returncode, pure.returncode) == (0, 0)
+        assert native_lines.startswith("native\n") and pure_lines.startswith("pure Python\n")
+        assert native_lines.splitlines()[1:] == pure_lines.splitlines()[1:]

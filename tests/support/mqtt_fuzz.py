@@ -97,6 +97,14 @@ def inputs(chance: random.Random, level: int) -> Iterator[bytes]:
         yield bytes(data)
 
 
+def changed(chance: random.Random, data: bytes, corpus: list[bytes]) -> bytes:
+    """Return the bytes with a change at one or two places."""
+    bytes_ = bytearray(data)
+    for _ in range(chance.choice((1, 2))):
+        _change(chance, bytes_, corpus)
+    return bytes(bytes_)
+
+
 def _change(chance: random.Random, data: bytearray, corpus: list[bytes]) -> None:
     at = chance.randrange(len(data) + 1)
     kind = chance.randrange(7)
