@@ -73,6 +73,7 @@ class S3Server:
         command = [
             *prefix,
             _weed(),
+            "-logdir=.",  # in the working folder: by default it leaves its logs in the system's for temporary files
             "server",
             f"-dir={folder / 'data'}",
             f"-ip={host}",
