@@ -12,7 +12,8 @@ from pathlib import Path
 from ..errors import BenchmarkError
 from .target import NULL_SERVER, WRITING_NULL_SERVER, Target
 
-_READY_S = 20.0
+_READY_S = 60.0
+"""On a machine whose disk is busy, the first start of a program takes long."""
 _STOP_S = 20.0
 
 
@@ -84,6 +85,10 @@ def _wait_until(is_ready: Callable[[], bool], process: subprocess.Popen[bytes], 
     deadline = time.monotonic() + _READY_S
     while not is_ready():
         if process.poll() is not None or time.monotonic() > deadline:
+            assert isinstance(process.args, list)
+            program = " ".join([Path(process.args[0]).name, *process.args[1:4]])
+            how = f"was not ready within {_READY_S:g} s" if process.poll() is None else "ended"
             said = (directory / "server.log").read_text("utf-8", "replace").strip().splitlines()
-            raise BenchmarkError(f"a server did not start: {said[-1] if said else 'without any output'}")
+            why = said[-1] if said else "without any output"
+            raise BenchmarkError(f"a server did not start: {why} (`{program}` {how})")
         time.sleep(0.01)

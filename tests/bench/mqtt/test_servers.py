@@ -30,3 +30,15 @@ def test_a_server_that_does_not_come_up_says_why(tmp_path: Path) -> None:
         server_process(command, tmp_path) as process,
     ):
         wait_until_listening(("127.0.0.1", 1), process, tmp_path)
+
+
+def test_a_server_that_is_silent_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("timestone_bench.mqtt.servers._READY_S", 0.01)
+    told = (
+        r"without any output \(`python[0-9.]* -c import time; time.sleep\(60\)` was not ready within 0.01 s\)"
+    )
+    with (
+        pytest.raises(BenchmarkError, match=told),
+        server_process([sys.executable, "-c", "import time; time.sleep(60)"], tmp_path) as process,
+    ):
+        wait_until_listening(("127.0.0.1", 1), process, tmp_path)
