@@ -44,6 +44,8 @@ class Leader:
         """What may be in etcd by now, or soon, as far as this leader knows."""
         self.begin = {name: log.end for name, log in logs.items()}
         """Where the generation began."""
+        self.waiting = set(logs)
+        """Logs of which not all counted members follow, or have what the generation began with."""
         self.followers: dict[str, dict[str, Progress]] = {}
         """Members that are sent records, observers among them."""
         self.is_serving = False
@@ -114,6 +116,7 @@ class Leader:
         """Wait for no follower in a log that is deleted."""
         for progress in self.followers.values():
             progress.pop(name, None)
+        self.waiting.discard(name)
         self.advance()
 
     def advance(self, only: str | None = None) -> None:
@@ -139,10 +142,9 @@ class Leader:
                 for member, progress in self.followers.items():
                     if name in progress and progress[name].sent is not None:
                         self._send(member, said)
-        if self.is_serving or self._is_handing_over:
-            return
-        has_begun = all(log.committed >= self.begin.get(name, 0) for name, log in self.logs.items())
-        if has_begun and all(map(self.may_admit, counted - {self.member})):
+            if name in self.waiting and all(self._has_begun(member, name) for member in counted):
+                self.waiting.discard(name)
+        if not (self.is_serving or self.waiting or self._is_handing_over):
             self.is_serving = True
             self.actions.append(Serve(self.generation))
 
@@ -175,13 +177,7 @@ class Leader:
     def may_admit(self, member: str) -> bool:
         """Return whether a follower has everything committed, and everything that the generation began with, so that
         it may be counted from now on."""
-        progress = self.followers.get(member, {})
-        return all(
-            (one := progress.get(name)) is not None
-            and one.sent is not None
-            and one.held >= max(log.committed, self.begin.get(name, 0))
-            for name, log in self.logs.items()
-        )
+        return all(self._has_begun(member, name) for name in self.logs)
 
     def may_hand_over(self, member: str) -> bool:
         """Return whether nothing waits, so that another member can lead without a record of unknown outcome."""
@@ -202,6 +198,14 @@ class Leader:
         return progress.held if progress else 0
 
     # Helpers.
+
+    def _has_begun(self, member: str, name: str) -> bool:
+        """Return whether a member follows in a log, and has what is committed and what the generation began with."""
+        if member == self.member:
+            return self.logs[name].durable >= self.begin.get(name, 0)
+        one = self.followers.get(member, {}).get(name)
+        least = max(self.logs[name].committed, self.begin.get(name, 0))
+        return one is not None and one.sent is not None and one.held >= least
 
     def _clean_at(self, node: str, name: str) -> int:
         if node == node_of(self.member):

@@ -184,6 +184,7 @@ _FIELDS: dict[type, tuple[str, ...]] = {
         "isr",
         "proposals",
         "begin",
+        "waiting",
         "followers",
         "is_serving",
     ),
