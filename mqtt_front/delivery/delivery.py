@@ -24,7 +24,6 @@ from mqtt_front.runtime.thread_work import ThreadWork
 from mqtt_front.runtime.traces import NO_TRACES, Traces
 from mqtt_front.sessions.session import Client, InFlight, Session
 from timestone.errors import CorruptRecord, OffsetOutOfRange, OffsetsLost, StoreClosed
-from timestone.log import Log
 from timestone.metrics.histogram import Histogram
 from timestone.reader import Reader
 from timestone.reading.batch import Batch
@@ -157,11 +156,6 @@ class Delivery:
             if feed.reader is reader and feed.state is FeedState.PARKED:
                 self._make_ready(feed, ready_ns)
 
-    def _sent(self, log: Log, count: int, ready_ns: int) -> None:
-        """Count messages that were passed to sockets. Once for all messages of a step."""
-        self.counts.by_log[log.name] += count
-        self.counts.latency.observe(perf_counter_ns() - ready_ns, count)
-
     def _make_ready(self, feed: Feed, ready_ns: int = 0) -> None:
         feed.state = FeedState.READY
         feed.ready_ns = ready_ns or perf_counter_ns()
@@ -177,7 +171,7 @@ class Delivery:
             feed = self._ready.popleft()
             if feed.state is FeedState.READY:
                 try:
-                    sent = self._single.send_shared(feed)
+                    sent = self._single.send(feed)
                 except StoreClosed:
                     feed.state = FeedState.DETACHED
                     continue
@@ -201,8 +195,6 @@ class Delivery:
             feed.state = FeedState.BLOCKED
             feed.passed()
             return
-        if self._served_single(feed, reader):
-            return
         in_memory = feed.prepare()
         if in_memory is None:
             feed.state = FeedState.PARKED
@@ -224,18 +216,6 @@ class Delivery:
             )
             if not self._work.run(executor, read, functools.partial(self._read, feed, reader)):
                 feed.state = FeedState.DETACHED
-
-    def _served_single(self, feed: Feed, reader: Cursor) -> bool:
-        """Return whether the append is a single record without special handling, as most appends to a log of devices
-        are."""
-        ready_ns = feed.ready_ns
-        if not (sent := self._single.send(feed, reader)):
-            return False
-        self.counts.delivered += 1
-        self.counts.latency.observe(perf_counter_ns() - ready_ns)
-        if sent == _MORE:
-            self._make_ready(feed)
-        return True
 
     def _read(self, feed: Feed, reader: Cursor, outcome: Batch | Exception) -> None:
         if feed.reader is not reader:
@@ -272,14 +252,19 @@ class Delivery:
         self._count(feed, packed)
         client.delivery_count += packed.delivered_count
         if not packed.exactly_once and not session.saving_count:
-            if packed.data:
-                client.deliver(packed.data)
-                self._sent(feed.log, packed.delivered_count, feed.ready_ns)
+            self._pass_on(feed, client, packed)
             self._go_on(step)
             return
         feed.state = FeedState.SAVING
         session.saving_count += 1
         self._sessions.save(session, functools.partial(self._saved, step, client, packed))
+
+    def _pass_on(self, feed: Feed, client: Client, packed: Packed) -> None:
+        """Pass packets to the socket, and count them once for all messages of a step."""
+        if packed.data:
+            client.deliver(packed.data)
+            self.counts.by_log[feed.log.name] += packed.delivered_count
+            self.counts.latency.observe(perf_counter_ns() - feed.ready_ns, packed.delivered_count)
 
     def _saved(self, step: _Step, client: Client, packed: Packed) -> None:
         """Send when the session is durable with the packet ids in `packed`. Saves end in order, so deliveries keep
@@ -287,8 +272,7 @@ class Delivery:
         session = step.feed.session
         session.saving_count -= 1
         if session.client is client:
-            client.deliver(packed.data)
-            self._sent(step.feed.log, packed.delivered_count, step.feed.ready_ns)
+            self._pass_on(step.feed, client, packed)
         if step.feed.reader is step.reader and step.feed.state is FeedState.SAVING:
             self._go_on(step)
 

@@ -53,7 +53,7 @@ cdef extern from *:
     void prefetch(const void *address) nogil
     uint64_t folded(uint64_t one, uint64_t other) nogil
 
-INTERFACE = 16  # see mqtt_front/kernel/loops.py
+INTERFACE = 17  # see mqtt_front/kernel/loops.py
 
 cdef enum:
     PACKETS = 32768
@@ -1358,13 +1358,18 @@ cdef class SingleDelivery:
             self.counts.latency.observe(now_ns() - began_ns, sent_count)
         return left
 
-    def send(self, ServedFeed feed not None, reader):
-        return self.send_to(feed, reader)
+    def send(self, ServedFeed feed not None):
+        cdef int sent = self.send_shared(feed)
+        if not sent:
+            sent = self.send_to(feed, feed.reader)
+            if sent:
+                self.count(feed, 1)
+        return sent
 
     def share(self, reader_type, tuple place not None, tuple key not None, tuple sent not None):
         self.shared = (reader_type, place, key, sent)
 
-    def send_shared(self, ServedFeed feed not None):
+    cdef int send_shared(self, ServedFeed feed) except -1:
         cdef PolledClient client
         cdef PyObject *form
         if self.shared is None or self.traces.is_open:
@@ -1396,9 +1401,14 @@ cdef class SingleDelivery:
         data, count, following = <tuple>what
         client.delivery_count += <int64_t>count
         cdef int sent = self.sent(feed, reader, data, count, following)
+        self.count(feed, count)
+        return sent
+
+    cdef int count(self, ServedFeed feed, int64_t count) except -1:
+        """Count messages that were sent to a feed that had been ready."""
         self.counts.delivered += count
         self.counts.latency.observe(now_ns() - <int64_t>(<object>feed).ready_ns, count)
-        return sent
+        return 0
 
     cdef bint is_plain(self, ServedFeed feed, reader) except -1:
         """Return whether what a feed gives is its client's as it is, and at once."""
@@ -1406,6 +1416,7 @@ cdef class SingleDelivery:
         cdef PolledClient client = session.client
         return not (
             client is None
+            or reader is None
             or feed.reader is not reader
             or not feed.takes_singles
             or not client.writable

@@ -44,12 +44,12 @@ class SingleDelivery:
         began_ns: start of the append, by `time.perf_counter_ns`."""
         return woken
 
-    def send(self, feed: Any, reader: Any) -> int:
-        """Send the last record of a log to the client of a feed whose reader is in front of it, and park the reader.
-        Return 0, with nothing changed, if the log ends elsewhere or the record needs more than that; 1 if the feed is
-        parked; 2 if there is more to read.
+    def send(self, feed: Any) -> int:
+        """Send what was shared to the client of a feed that is at the same place and takes the same, or the last record
+        of a log if the reader is in front of it, and park the reader. Return 0, with nothing changed, if neither is so
+        or the record needs more than that; 1 if the feed is parked; 2 if there is more to read.
 
-        feed: a `Feed`. Raises StoreClosed after sending, from `Reader.park`."""
+        feed: a `Feed`. Raises StoreClosed, before or after sending."""
         return 0
 
     def share(
@@ -61,8 +61,3 @@ class SingleDelivery:
     ) -> None:
         """Note what was sent to a client that others may get as well, at QoS 0. place, key: of the `SharedBatch`. sent:
         packets, their number, and the next offset to read."""
-
-    def send_shared(self, feed: Any) -> int:
-        """Send that to the client of a feed that is at the same place and takes the same. Returns as `send`, but for
-        the first case: 0 if it is not. Raises StoreClosed, before or after sending."""
-        return 0

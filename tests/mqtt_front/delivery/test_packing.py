@@ -79,7 +79,7 @@ def sent_alone(feed: Feed, single: Single, target: Target, sender: str) -> bytes
     feed.session.client = client
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(feed.log, "single", lambda offset: single if offset == single[0] else None)
-        sent = SENDERS[sender].send(feed, feed.reader)
+        sent = SENDERS[sender].send(feed)
     assert (sent > 0) == (client.delivery_count > 0) == (client.data != b"")
     return client.data if sent else None
 

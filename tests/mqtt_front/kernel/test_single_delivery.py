@@ -53,7 +53,7 @@ class Parts:
         return self.again()
 
     def again(self) -> int:
-        sent: int = self.delivery.send(self.feed, self.feed.reader)
+        sent: int = self.delivery.send(self.feed)
         return sent
 
 
