@@ -46,9 +46,9 @@ damage and not "a newer Timestone"."""
 
 import struct
 from collections.abc import Iterator
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -94,8 +94,7 @@ class DamagedIndex(ValueError):
     """A fixed part of an index is invalid. Recovery decides what follows; callers of the engine never see it."""
 
 
-@dataclass(frozen=True, slots=True)
-class IndexHeader:
+class IndexHeader(NamedTuple):
     """Identity of an index file. Written once, at its creation."""
 
     log_id: int
@@ -108,7 +107,7 @@ class IndexHeader:
     def encode(self) -> bytes:
         """Return the 68 bytes at the front of the header page."""
         version = REPLICATED_VERSION if self.is_replicated else FORMAT_VERSION
-        fixed = _HEADER.pack(_INDEX_MAGIC, version, ENTRY_BYTES, *astuple(self)[:-1])
+        fixed = _HEADER.pack(_INDEX_MAGIC, version, ENTRY_BYTES, *self[:-1])
         return fixed + _CRC.pack(crc32c(fixed))
 
     @property
@@ -136,7 +135,7 @@ def plain_page(page: bytes, path: Path) -> bytes:
     UnsupportedFormat."""
     header = IndexHeader.decode(page, path)
     slots = page[INDEX_HEADER_BYTES : COMMITTED_POSITIONS[0]]
-    return (replace(header, is_replicated=False).encode() + slots).ljust(len(page), b"\0")
+    return (header._replace(is_replicated=False).encode() + slots).ljust(len(page), b"\0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,8 +210,7 @@ def committed_offset(page: bytes, log_id: int, base_offset: int) -> int | None:
     return max((offset for offset, *owner in found if owner == [log_id, base_offset]), default=None)
 
 
-@dataclass(frozen=True, slots=True)
-class FrameLayout:
+class FrameLayout(NamedTuple):
     """Compression of a segment file: raw bytes of a frame, and number of the dictionary (0 for none)."""
 
     frame_bytes: int
@@ -220,8 +218,7 @@ class FrameLayout:
     table_crc: int
 
 
-@dataclass(frozen=True, slots=True)
-class Trailer:
+class Trailer(NamedTuple):
     """Trailer of a sealed index."""
 
     log_id: int
@@ -245,7 +242,7 @@ class Trailer:
     recovered: bool = False
 
     def encode(self) -> bytes:
-        *values, frames, removed_count, recovered = astuple(self)
+        *values, frames, removed_count, recovered = self
         head = TRAILER_MAGIC, self._version, TRAILER_RECOVERED if recovered else 0
         fixed = _TRAILER.pack(*head, *values, *(frames or (0, 0, 0)), removed_count)
         return fixed + _CRC.pack(crc32c(fixed))

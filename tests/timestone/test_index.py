@@ -3,7 +3,6 @@ damage."""
 
 import struct
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -126,14 +125,14 @@ def test_valid_page_of_another_version_raises_unsupported_format(
 
 
 def test_trailer_of_a_rewritten_segment_is_of_a_version_that_older_readers_refuse() -> None:
-    rewritten = replace(TRAILER, generation=3)
+    rewritten = TRAILER._replace(generation=3)
     data = rewritten.encode()
     assert (data[8], data[96:100], data[100:124]) == (2, b"\3\0\0\0", bytes(24))
     assert Trailer.decode(data, PATH) == rewritten
 
 
 def test_trailer_of_a_compacted_segment_has_a_higher_version() -> None:
-    compacted = replace(TRAILER, generation=1, removed_count=7)
+    compacted = TRAILER._replace(generation=1, removed_count=7)
     data = compacted.encode()
     assert (data[8], data[112:116]) == (3, b"\7\0\0\0")
     assert Trailer.decode(data, PATH) == compacted
@@ -243,6 +242,6 @@ def test_committed_offset_is_the_higher_one_of_two_valid_slots() -> None:
 
 
 def test_header_of_a_replicated_log_is_of_a_version_that_older_readers_refuse() -> None:
-    replicated = replace(HEADER, is_replicated=True)
+    replicated = HEADER._replace(is_replicated=True)
     assert replicated.encode()[8] == 2
     assert IndexHeader.decode(replicated.encode(), PATH) == replicated

@@ -6,7 +6,6 @@ readers of a bucket know nothing of it, with positions and checksums of entries 
 
 import tempfile
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -67,7 +66,7 @@ class SegmentTail:
         segment, first = self._segment, self._segment.base_offset + self._skipped
         try:
             page = self._files.read_part(segment.index_path, HEADER_BYTES)
-            header = replace(IndexHeader.decode(page, segment.index_path), base_offset=first)
+            header = IndexHeader.decode(page, segment.index_path)._replace(base_offset=first)
         except FileNotFoundError:
             raise SegmentChanged(f"{segment.index_path} was replaced or deleted") from None
         except DamagedIndex as error:

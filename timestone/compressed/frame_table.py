@@ -22,8 +22,8 @@ is damaged, the tags say the same. Bytes in, values out; no file is touched here
 
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass
-from typing import Self
+from dataclasses import dataclass
+from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -56,8 +56,7 @@ class DamagedTable(ValueError):
     """The seek table is damaged; frames can still be found by their tags."""
 
 
-@dataclass(frozen=True, slots=True)
-class FrameTag:
+class FrameTag(NamedTuple):
     """Tag before a frame: its log, segment and number."""
 
     log_id: int
@@ -85,7 +84,7 @@ class FrameTag:
 
     def encode(self) -> bytes:
         start = struct.unpack("<II4s", _TAG_START)
-        fixed = _TAG.pack(*start, FORMAT_VERSION, *astuple(self))
+        fixed = _TAG.pack(*start, FORMAT_VERSION, *self)
         return fixed + _CRC.pack(crc32c(fixed))
 
     @classmethod

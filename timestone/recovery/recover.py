@@ -15,7 +15,6 @@ are, and the next open tries to seal it again.
 If offsets that readers have seen may be lost (the system was restarted, or durable records are missing), the next
 record gets the offset of the reserve ceiling and the epoch is incremented: no offset is assigned twice."""
 
-import dataclasses
 import errno
 import functools
 import logging
@@ -171,7 +170,7 @@ class LogRecovery:
             if header is None or header.is_replicated == self._is_replicated:
                 continue
             if not header.is_replicated and header.known_epoch is None:  # damaged: rewritten as a replica's
-                scan.header = dataclasses.replace(header, is_replicated=True)
+                scan.header = header._replace(is_replicated=True)
             else:
                 why = "is not" if self._is_replicated else "is"
                 message = f"the log {why} a replica of a cluster, and only a node opens replicas"

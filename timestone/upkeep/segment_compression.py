@@ -8,7 +8,6 @@ The last step reads the new files back and checks every record. If a record fail
 segment keeps its old files: compression never makes damage worse."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from timestone.compressed.frame_table import FRAME_BYTES, FrameTag, encode_table, frame_count
 from timestone.compressed.zstd import FrameEncoder
@@ -64,8 +63,7 @@ class CompressedCopy:
         table = encode_table(tags)
         self._files.write_all(self.replacement.segment_fd, table, position)
         layout = FrameLayout(FRAME_BYTES, self._dictionary, crc32c(table))
-        self.trailer = replace(
-            self.trailer,
+        self.trailer = self.trailer._replace(
             generation=self.replacement.generation,
             stored_bytes=position + len(table),
             frames=layout,

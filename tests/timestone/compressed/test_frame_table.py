@@ -2,7 +2,6 @@
 
 import io
 import struct
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -39,7 +38,7 @@ def test_tag_has_the_bytes_that_the_format_page_shows() -> None:
 
 
 def test_table_has_the_bytes_that_the_format_page_shows() -> None:
-    tags = [replace(TAG, raw_bytes=262144, stored_bytes=9), replace(TAG, raw_bytes=7, stored_bytes=8)]
+    tags = [TAG._replace(raw_bytes=262144, stored_bytes=9), TAG._replace(raw_bytes=7, stored_bytes=8)]
     rows = struct.pack("<8I", TAG_BYTES, 0, 9, 262144, TAG_BYTES, 0, 8, 7)
     assert encode_table(tags) == (
         struct.pack("<II", 0x184D2A5E, len(rows) + 9) + rows + struct.pack("<IBI", 4, 0, 0x8F92EAB1)
@@ -63,11 +62,11 @@ def test_tag_is_invalid_after_any_flipped_bit() -> None:
 @pytest.mark.parametrize(
     "tag",
     [
-        replace(TAG, frame_bytes=1),
-        replace(TAG, frame_bytes=1 << 30, raw_bytes=1),
-        replace(TAG, raw_bytes=262145),
-        replace(TAG, raw_bytes=0),
-        replace(TAG, number=2**31),
+        TAG._replace(frame_bytes=1),
+        TAG._replace(frame_bytes=1 << 30, raw_bytes=1),
+        TAG._replace(raw_bytes=262145),
+        TAG._replace(raw_bytes=0),
+        TAG._replace(number=2**31),
     ],
 )
 def test_tag_is_refused_when_its_sizes_are_too_large(tag: FrameTag) -> None:

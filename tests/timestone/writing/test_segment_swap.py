@@ -3,7 +3,6 @@
 import errno
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -63,7 +62,7 @@ def copied(files: Files, log: Log, segment: Segment) -> bool:
 def index_writer(files: Files, segment: Segment, generation: int) -> Callable[[int], Trailer]:
     def write(fd: int) -> Trailer:
         assert segment.trailer is not None
-        trailer = replace(segment.trailer, generation=generation)
+        trailer = segment.trailer._replace(generation=generation)
         files.write_all(fd, segment.index_path.read_bytes()[:-TRAILER_BYTES] + trailer.encode(), 0)
         return trailer
 
