@@ -103,8 +103,7 @@ class _Watched(ClientProtocol):
 
     __slots__ = ()
 
-    @property
-    def is_plain(self) -> bool:
+    def takes_fast_path(self) -> bool:
         return False
 
     def _take(self, events: Iterator[Event]) -> None:

@@ -160,7 +160,7 @@ class _Absent:
     exactly_once = True
 
     def __init__(self, name: str, done: Callable[[bool], None]) -> None:
-        self.submitted_bytes = self.publish_count = self.gathered_count = self.refused_count = 0
+        self.submitted_bytes = self.publish_count = self.refused_count = 0
         self._name = name
         self._done = done
 
@@ -170,9 +170,6 @@ class _Absent:
     def bring(self, topics: list[bytes]) -> bool:
         """Return False: it does not take the fast path."""
         return False
-
-    def admitted(self, count: int) -> None:
-        """It does not take the fast path."""
 
     def acknowledge(self, data: bytes, count: int) -> None:
         """Ignore acknowledgements: no client waits for one."""

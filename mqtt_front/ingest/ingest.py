@@ -17,10 +17,11 @@ from mqtt_front.errors import MqttError
 from mqtt_front.ingest.fair_share import FairShare
 from mqtt_front.ingest.puback import REPEATED, acknowledge_each, answer_turns
 from mqtt_front.ingest.routing import Router
-from mqtt_front.ingest.turn import Turn, write_batch_of
+from mqtt_front.ingest.turn import Turn
 from mqtt_front.kernel.loops import CollectedTurn, PublishFastPath, discharge
 from mqtt_front.kernel.publish_fast_path import PublishColumns, Source
 from mqtt_front.kernel.topic_cache import TOPIC_BITS, TOPIC_MASK
+from mqtt_front.protocol.connection import Connection
 from mqtt_front.protocol.events import Publishes, PublishRow
 from mqtt_front.reasons import PUBLISH_REASONS, Reason
 from mqtt_front.retained.keeper import Appended
@@ -81,7 +82,6 @@ class Ingest(CollectedTurn):
         self._mailbox: Mailbox[tuple[Turn, int, Exception | int]] = Mailbox(loop, self._resolved)
         self._turn: Turn | None = None
         self._turns: deque[Turn] = deque()
-        self._batch_of = write_batch_of
         self._shares = FairShare(
             loop, total_bytes=total_bytes, client_bytes=client_bytes, share_bytes_per_s=share_bytes_per_s
         )
@@ -158,23 +158,18 @@ class Ingest(CollectedTurn):
         self._complaints.warn(f"{reason} {source!r}", f"publish of {source!r} to {topic!r} refused: {why}")
 
     def gather(
-        self, source: Source, buffer: bytearray, position: int, end: int, level: int, room: int
+        self, source: Source, connection: Connection, buffer: bytearray, position: int, end: int
     ) -> int:
-        """Take publishes at `buffer[position:end]` by the fast path, as far as they are plain (`PublishFastPath`), at
-        most `room` at QoS 1. For a connection that needs nothing else. Return the position after them; `add` takes the
-        rest."""
+        """Take publishes at `buffer[position:end]` by the fast path, as far as they are plain (`PublishFastPath`).
+        source: a `PolledClient` that `takes_fast_path`. Return the position after them; `add` takes the rest."""
         gathering = self.gathering
         if gathering.paused:
             return position
         if not gathering.count:
             self._loop.call_soon(self.flush)
         answers = gathering.answer_count
-        behind = gathering.take(source, buffer, position, end, level, room)
-        if behind > position:
-            source.publish_count += gathering.taken_count
-            source.gathered_count += gathering.taken_count
-        if gathering.answer_count > answers:
-            source.admitted(gathering.answer_count - answers)
+        behind = gathering.take(source, buffer, position, end, connection.level, connection.room)
+        connection.unacknowledged += gathering.answer_count - answers
         self.charged(source)
         if gathering.size_bytes >= PIECE_BYTES:
             self.flush()
@@ -242,16 +237,16 @@ class Ingest(CollectedTurn):
     def _submit_collected(
         self,
         collected: PublishColumns,
-        began_ns: int,
-        trace: Trace | None,
-        error: Exception | None,
-        tried: bool,
+        began_ns: int = 0,
+        trace: Trace | None = None,
+        error: Exception | None = None,
     ) -> None:
-        """Submit a turn of the fast path that this thread has not written, or settle one that failed."""
+        """Submit a turn of the fast path that this thread has not written, or settle one that failed. began_ns: when it
+        has tried."""
         turn = Turn(collected)
         turn.began_ns, turn.trace = began_ns, trace
         if error is None:
-            self._submit(turn, now=not tried)
+            self._submit(turn)
         else:
             turn.open_count = 1
             self._turns.append(turn)
@@ -261,9 +256,9 @@ class Ingest(CollectedTurn):
         """Take appended records without retained ones into account, where others before them are not yet."""
         self._appended([Appended(key, offsets, False)])
 
-    def _submit(self, turn: Turn, *, now: bool = True) -> None:
-        """now: this thread has not tried to write it yet."""
-        if not turn.began_ns:
+    def _submit(self, turn: Turn) -> None:
+        tried = turn.began_ns != 0
+        if not tried:
             turn.began_ns = perf_counter_ns()
             if turn.began_ns >= self._traces.due_ns and turn.columns:
                 turn.trace = self._traces.begin(turn.began_ns)
@@ -276,7 +271,7 @@ class Ingest(CollectedTurn):
             level = self._ack if columns.acknowledged and self._ack is not Ack.MEMORY else Ack.WRITTEN
             log, write_batch = self._router.appendable[number], columns.write_batch()
             try:
-                written = log.append_now(write_batch, woken) if now and level is Ack.WRITTEN else None
+                written = None if tried or level is not Ack.WRITTEN else log.append_now(write_batch, woken)
                 if written is None:
                     done = functools.partial(self._done, turn, number)
                     log.submit(write_batch, ack=level, done=done, woken=woken)
@@ -324,9 +319,9 @@ class Ingest(CollectedTurn):
             for number, end in turn.ends.items():
                 log, columns = self._router.logs[number], turn.columns[number]
                 self._settled[log.key] = end
-                appended.append(Appended(log.key, range(end - columns.count, end), columns.retained))
+                appended.append(Appended(log.key, range(end - columns.record_count, end), columns.retained))
             for number, error in turn.errors.items():
-                count = turn.columns[number].count
+                count = turn.columns[number].record_count
                 self.dropped[Reason(turn.reason(number)).name.lower()] += count
                 self._complaints.warn(f"failed {number}", f"{count} publishes could not be stored: {error}")
             discharge(*turn.all_sizes())

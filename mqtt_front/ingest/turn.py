@@ -4,14 +4,11 @@ Must not know when a turn is submitted or answered; `ingest` decides that.
 """
 
 import errno
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import numpy as np
-
-from mqtt_front.kernel.publish_fast_path import PublishColumns, Source
+from mqtt_front.kernel.publish_fast_path import PublishColumns, Source, write_batch_of
 from mqtt_front.protocol.events import Publishes
 from mqtt_front.reasons import Reason
 from mqtt_front.retained.keeper import has_retained
@@ -28,11 +25,11 @@ class Columns:
     """Records of one turn that go into one log: the columns of whole runs, joined at the end."""
 
     __slots__ = (
-        "acknowledged", "count", "data", "flags", "header_lengths", "lengths", "retained", "topic_ids",
+        "acknowledged", "data", "flags", "header_lengths", "lengths", "record_count", "retained", "topic_ids",
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self.count = 0
+        self.record_count = 0
         self.retained = False
         """Whether some of them are to be retained."""
         self.data: list[bytes] = []
@@ -48,9 +45,9 @@ class Columns:
         lengths = run.header_lengths
         if not isinstance(lengths, int) or self.header_lengths is not None:
             if self.header_lengths is None:
-                self.header_lengths = [0] * self.count
+                self.header_lengths = [0] * self.record_count
             self.header_lengths += [lengths] * count if isinstance(lengths, int) else lengths
-        self.count += count
+        self.record_count += count
         self.data.append(run.data)
         self.lengths.append(run.lengths)
         self.topic_ids.append(topic_ids)
@@ -60,28 +57,13 @@ class Columns:
         self.retained = self.retained or has_retained(run)
 
     def write_batch(self) -> WriteBatch:
-        return _write_batch(
+        return write_batch_of(
             b"".join(self.data),
             b"".join(self.lengths),
             b"".join(self.topic_ids),
             b"".join(self.flags),
             self.header_lengths or 0,
         )
-
-
-class _GatheredColumns:
-    """Records of one turn that the fast path collected."""
-
-    __slots__ = ("_gathered", "acknowledged", "count", "retained")
-
-    def __init__(self, gathered: PublishColumns) -> None:
-        self._gathered = gathered
-        self.count = gathered.record_count
-        self.retained = False
-        self.acknowledged = any(gathered.answers)
-
-    def write_batch(self) -> WriteBatch:
-        return write_batch_of(self._gathered)
 
 
 class Turn:
@@ -124,7 +106,7 @@ class Turn:
         self.trace: Trace | None = None
         """If the turn is sampled."""
         if gathered is not None:
-            self.columns[gathered.log] = _GatheredColumns(gathered)
+            self.columns[gathered.log] = gathered
 
     def all_answers(self) -> Iterable[tuple[Source, bytes, int]]:
         """Return the answers of both paths."""
@@ -154,24 +136,3 @@ class Turn:
             isinstance(error, OSError) and error.errno in _FULL
         )
         return Reason.QUOTA_EXCEEDED if full else Reason.IMPLEMENTATION_SPECIFIC_ERROR
-
-
-def write_batch_of(gathered: PublishColumns) -> WriteBatch:
-    """Return the records of a turn that the fast path collected."""
-    return _write_batch(gathered.data, gathered.lengths, gathered.topic_ids, gathered.flags)
-
-
-def _write_batch(
-    data: bytes, lengths: bytes, topic_ids: bytes, flags: bytes, header_lengths: list[int] | int = 0
-) -> WriteBatch:
-    same = flags.count(flags[0]) == len(flags)
-    one_topic = (
-        topic_ids[:4] * len(flags) == topic_ids
-    )  # numpy costs more than all else about a single message
-    return WriteBatch.from_columns(
-        data,
-        lengths,
-        int.from_bytes(topic_ids[:4], sys.byteorder) if one_topic else np.frombuffer(topic_ids, np.uint32),
-        flags=flags[0] if same else np.frombuffer(flags, np.uint8),
-        header_lengths=header_lengths,
-    )

@@ -53,7 +53,7 @@ cdef extern from *:
     void prefetch(const void *address) nogil
     uint64_t folded(uint64_t one, uint64_t other) nogil
 
-INTERFACE = 17  # see mqtt_front/kernel/loops.py
+INTERFACE = 18  # see mqtt_front/kernel/loops.py
 
 cdef enum:
     PACKETS = 32768
@@ -506,8 +506,10 @@ cdef class PolledClient:
         if not self.writable:
             self._unread(size)
 
+    def takes_fast_path(self):
+        return self.is_plain()
+
     cdef inline bint is_plain(self) except -1:
-        """Same as `ClientProtocol.is_plain`."""
         return (
             self.session is not None and self.permissions is None and self.publish_rates is None
             and not self.session.no_local
@@ -525,15 +527,11 @@ def discharge(list sources not None, list sizes not None):
     if len(sources) != len(sizes):
         raise ValueError(f"{len(sizes)} sizes of {len(sources)} sources")
     for number in range(len(sources)):
-        charge_one(sources[number], -<int64_t>sizes[number])
-
-
-cdef inline int charge_one(source, int64_t size_bytes) except -1:
-    if isinstance(source, PolledClient):
-        (<PolledClient>source).submitted_bytes += size_bytes
-    else:
-        source.submitted_bytes += size_bytes
-    return 0
+        source = sources[number]
+        if isinstance(source, PolledClient):
+            (<PolledClient>source).submitted_bytes -= <int64_t>sizes[number]
+        else:
+            source.submitted_bytes -= sizes[number]
 
 
 cdef struct Ack:  # a pending PUBACK and the position of its client
@@ -550,7 +548,6 @@ cdef class PublishFastPath:
     cdef Py_ssize_t packet_room
     cdef readonly Py_ssize_t count
     cdef readonly Py_ssize_t size_bytes
-    cdef readonly Py_ssize_t taken_count
     cdef public bint paused
     cdef int64_t log
     cdef PyObject *data  # a bytes object with room at its end, which `finish` shortens instead of copying
@@ -615,14 +612,17 @@ cdef class PublishFastPath:
             grown(data_room, self.data_bytes + run.data_bytes),
         )
 
-    def take(self, source, bytearray buffer not None, Py_ssize_t position, Py_ssize_t end, int level, int64_t room):
+    def take(
+        self, PolledClient source not None, bytearray buffer not None, Py_ssize_t position, Py_ssize_t end, int level,
+        int64_t room,
+    ):
         if not 0 <= position <= end <= PyByteArray_GET_SIZE(buffer):
             raise ValueError(f"bytes {position} to {end} of {len(buffer)}")
         held = memoryview(buffer)  # prevents resizing during the call
         return self.take_run(source, <const uint8_t *>PyByteArray_AS_STRING(buffer), position, end, level, room)
 
     cdef Py_ssize_t take_run(
-        self, source, const uint8_t *data, Py_ssize_t position, Py_ssize_t end, int level, int64_t room
+        self, PolledClient source, const uint8_t *data, Py_ssize_t position, Py_ssize_t end, int level, int64_t room
     ) except -1:
         self.check_unused()
         cdef Py_ssize_t behind
@@ -633,11 +633,11 @@ cdef class PublishFastPath:
                 return position
             if not self.take_known(source, data, position, end, level, room, &run):
                 return position
-        self.taken_count = run.count
         return run.position
 
     cdef bint take_known(
-        self, source, const uint8_t *data, Py_ssize_t position, Py_ssize_t end, int level, int64_t room, Run *run
+        self, PolledClient source, const uint8_t *data, Py_ssize_t position, Py_ssize_t end, int level, int64_t room,
+        Run *run,
     ) except -1:
         cdef TopicCache known = self.known
         cdef uint32_t place
@@ -681,9 +681,11 @@ cdef class PublishFastPath:
         cdef PyObject *found = PyDict_GetItemWithError(self.places, source)
         return <uint32_t>len(self.sizes) if found == NULL else <object>found
 
-    cdef int charge(self, source, uint32_t place, const Run *run, Py_ssize_t size_bytes) except -1:
-        """Charge a source for a run of `size_bytes` bytes on the wire."""
-        charge_one(source, size_bytes)
+    cdef int charge(self, PolledClient source, uint32_t place, const Run *run, Py_ssize_t size_bytes) except -1:
+        """Count a run of `size_bytes` bytes on the wire for its source."""
+        source.submitted_bytes += size_bytes
+        source.publish_count += run.count
+        source.gathered_count += run.count
         if place == len(self.sizes):
             self.places[source] = place
             self.sizes.append(size_bytes)
@@ -791,7 +793,7 @@ cdef class CollectedTurn:
     cdef public PublishFastPath gathering
     cdef public bint _at_written
     cdef public object _turn, _turns, _router, _loop, _traces, _shares, _written, _settled
-    cdef public object acknowledge_all, answer_times, _batch_of
+    cdef public object acknowledge_all, answer_times
 
     def flush(self):
         if self._turn is not None:  # then the fast path is paused, and has none
@@ -812,9 +814,9 @@ cdef class CollectedTurn:
         self.received_count += count
         self.gathered_count += count
         if self._turns or (answer_count and not self._at_written):
-            self._submit_collected(columns, 0, None, None, False)
+            self._submit_collected(columns)
             return 0
-        batch = WriteBatch.single((<tuple>columns)[3], topic_id, flags) if count == 1 else self._batch_of(columns)
+        batch = WriteBatch.single((<tuple>columns)[3], topic_id, flags) if count == 1 else columns.write_batch()
         retained = self._router.retained[number]
         cdef list woken = []
         trace = self._traces.begin(began_ns) if began_ns >= <int64_t>self._traces.due_ns else None
@@ -828,7 +830,7 @@ cdef class CollectedTurn:
         if woken:
             self._written(woken, began_ns)
         if not appended:
-            self._submit_collected(columns, began_ns, trace, outcome, True)
+            self._submit_collected(columns, began_ns, trace, outcome)
             return 0
         if size_bytes > self.modest_bytes or self._shares.looks_left:
             self._shares.submitted((<tuple>columns)[7])
@@ -1070,7 +1072,6 @@ cdef class Sockets:
         if found:
             behind = run.position
             gathering.charge(link, place, &run, behind - front)
-            gathering.taken_count = run.count
         elif run.unknown:
             behind = gathering.take_run(link, data, front, front + got, level, room)
         elif are_pubacks(data + front, got):
@@ -1117,9 +1118,6 @@ cdef class Sockets:
 
         `answers` is the number of acknowledgements before."""
         cdef PublishFastPath gathering = self.gathering
-        if behind > position:
-            link.publish_count += gathering.taken_count
-            link.gathered_count += gathering.taken_count
         if gathering.answer_count > answers and one.connection is not None:  # `bring` may have ended it
             one.connection.unacknowledged += gathering.answer_count - answers
         if behind > position and (

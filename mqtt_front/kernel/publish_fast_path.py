@@ -5,9 +5,13 @@ Plain are publishes at QoS 0 and 1 without properties and RETAIN, to known topic
 for the general path (`Connection`, `handlers.publish`), which takes plain ones as well. The fast path is compiled only
 (`_kernel.pyx`); `mqtt_front.kernel.loops` chooses."""
 
+import sys
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+
 from mqtt_front.kernel.topic_cache import TopicCache
+from timestone.writing.write_batch import WriteBatch
 
 
 class Source(Protocol):
@@ -17,8 +21,6 @@ class Source(Protocol):
     """Wire bytes of its publishes that are not settled."""
     publish_count: int
     """Publishes received, also refused ones."""
-    gathered_count: int
-    """Those of them that the fast path took."""
     refused_count: int
     exactly_once: bool
     """Whether it publishes at QoS 2 and needs the result of each publish."""
@@ -35,9 +37,6 @@ class Source(Protocol):
 
     def release(self, portion: int) -> None:
         """Resume reading. portion: bytes to read before `FairShare.served` must be called; 0 for no limit."""
-
-    def admitted(self, count: int) -> None:
-        """Note that so many publishes that need acknowledgements were taken by the fast path."""
 
     def acknowledge(self, data: bytes, count: int) -> None:
         """Send acknowledgements of `count` publishes."""
@@ -70,6 +69,7 @@ class PolledClient:
     closing: bool
     publish_count: int
     gathered_count: int
+    """Publishes that the fast path took."""
     received_bytes: int
     sent_bytes: int
     sent_packets: int
@@ -95,6 +95,11 @@ class PolledClient:
         self.transport.write(data)
         if not self.writable:
             self._unread(len(data))
+
+    def takes_fast_path(self) -> bool:
+        """Return whether publishes of the client need no check and no addition, so that the fast path may take them:
+        none without the kernel."""
+        return False
 
     def _unread(self, size_bytes: int) -> None:
         """Count what was sent while the socket was full."""
@@ -138,6 +143,35 @@ class PublishColumns(NamedTuple):
     answers: list[bytes]
     """PUBACKs of each connection in the order of its publishes; empty at QoS 0."""
 
+    @property
+    def retained(self) -> bool:
+        """Return whether some of them are to be retained, as none is that the fast path takes."""
+        return False
+
+    @property
+    def acknowledged(self) -> bool:
+        return any(self.answers)
+
+    def write_batch(self) -> WriteBatch:
+        return write_batch_of(self.data, self.lengths, self.topic_ids, self.flags)
+
+
+def write_batch_of(
+    data: bytes, lengths: bytes, topic_ids: bytes, flags: bytes, header_lengths: list[int] | int = 0
+) -> WriteBatch:
+    """Return a batch of records given as columns like those of `PublishColumns`."""
+    same = flags.count(flags[0]) == len(flags)
+    one_topic = (
+        topic_ids[:4] * len(flags) == topic_ids
+    )  # numpy costs more than all else about a single message
+    return WriteBatch.from_columns(
+        data,
+        lengths,
+        int.from_bytes(topic_ids[:4], sys.byteorder) if one_topic else np.frombuffer(topic_ids, np.uint32),
+        flags=flags[0] if same else np.frombuffer(flags, np.uint8),
+        header_lengths=header_lengths,
+    )
+
 
 class PublishFastPath:
     """Takes publishes from the receive buffers, connection by connection, until the turn is submitted. Without the
@@ -148,8 +182,6 @@ class PublishFastPath:
     """Wire bytes taken."""
     answer_count = 0
     """Number of PUBACKs due."""
-    taken_count = 0
-    """Publishes that the last call of `take` took."""
 
     def __init__(self, known: TopicCache, packet_bytes: int) -> None:
         """known: codes of topics; refused topics have none. packet_bytes: maximum size of one packet."""
@@ -161,8 +193,8 @@ class PublishFastPath:
         earlier ones and include at most `room` at QoS 1. Return the position after them, or `position` if none was
         taken.
 
-        Unknown topics are passed to `source.bring`. What is taken counts in `source.submitted_bytes`. Raises
-        ValueError for a position outside the buffer."""
+        Unknown topics are passed to `source.bring`. What is taken is counted for the source. Raises ValueError for a
+        position outside the buffer."""
         return position
 
 

@@ -192,8 +192,8 @@ class ClientProtocol(ClientSocket):
             return
         broker, connection = self.broker, self.connection
         memory, position, end = broker.memory, FRONT_BYTES, FRONT_BYTES + count
-        if self.is_plain and (front := connection.front(memory, FRONT_BYTES)) >= 0:
-            position = broker.ingest.gather(self, memory, front, end, connection.level, connection.room)
+        if self.takes_fast_path() and (front := connection.front(memory, FRONT_BYTES)) >= 0:
+            position = broker.ingest.gather(self, connection, memory, front, end)
         broker.counts.bytes_received += count
         self.received_bytes += count
         self.last_seen = broker.deadlines.now
@@ -201,17 +201,6 @@ class ClientProtocol(ClientSocket):
             self.take_rest(position, end)
         if self.portion:
             self._served(count)
-
-    @property
-    def is_plain(self) -> bool:
-        """Return whether publishes of the client need no check and no addition, so that the fast path may take them."""
-        session = self.session
-        return (
-            session is not None
-            and self.permissions is None
-            and self.publish_rates is None
-            and not session.no_local
-        )
 
     def take_rest(self, position: int, end: int) -> None:
         """Handle what is left in the receive buffer after the fast path."""
@@ -304,9 +293,6 @@ class ClientProtocol(ClientSocket):
 
     def bring(self, topics: list[bytes]) -> bool:
         return self.broker.router.learn(topics, self.owner)
-
-    def admitted(self, count: int) -> None:
-        self.connection.unacknowledged += count
 
     def acknowledge(self, data: bytes, count: int) -> None:
         self.connection.unacknowledged -= count

@@ -2,10 +2,12 @@
 
 from mqtt_front.codec.packets import Packet, Puback
 from mqtt_front.ingest.routing import Router
+from mqtt_front.kernel import loops
+from mqtt_front.protocol.connection import Connection, Inbound
 from tests.support.mqtt_clients import parse
 
 
-class Source:
+class Source(loops.PolledClient):
     """What `ingest` and `fair_share` take publishes from."""
 
     def __init__(self, level: int = 4, router: Router | None = None) -> None:
@@ -22,13 +24,11 @@ class Source:
         self._held = False
         self.portions: list[int] = []
         """Portions to read, in order."""
-        self.admitted_count = 0
+        self.connection = Connection(Inbound())
+        self.connection.level = level
 
     def bring(self, topics: list[bytes]) -> bool:
         return self.router is not None and self.router.learn(topics, "source")
-
-    def admitted(self, count: int) -> None:
-        self.admitted_count += count
 
     def acknowledge(self, data: bytes, count: int) -> None:
         found, rest = parse(data, self.level)

@@ -1,6 +1,7 @@
 """Fast path for publishes in Python, as a reference: the compiled one must take the same and make the same columns."""
 
 from array import array
+from typing import Any
 
 from mqtt_front.codec.scan import PublishRun, scan_publishes
 from mqtt_front.kernel.publish_fast_path import PublishColumns, Source
@@ -20,8 +21,6 @@ class PublishFastPath:
         self._packet_bytes = packet_bytes
         self.paused = False
         """Set while publishes of the general path wait to be submitted first."""
-        self.taken_count = 0
-        """Publishes that the last call of `take` took."""
         self._clear()
 
     def _clear(self) -> None:
@@ -39,13 +38,13 @@ class PublishFastPath:
         self._sizes: list[int] = []
         self._answers: list[bytes] = []
 
-    def take(self, source: Source, buffer: bytearray, position: int, end: int, level: int, room: int) -> int:
+    def take(self, source: Any, buffer: bytearray, position: int, end: int, level: int, room: int) -> int:
         """Take the publishes at the front of `buffer[position:end]` if all of them are plain, go to the same log as the
         earlier ones and include at most `room` at QoS 1. Return the position after them, or `position` if none was
         taken.
 
-        Unknown topics are passed to `source.bring`. What is taken counts in `source.submitted_bytes`. Raises
-        ValueError for a position outside the buffer."""
+        Unknown topics are passed to `source.bring`. What is taken is counted for the source. Raises ValueError for a
+        position outside the buffer."""
         if not 0 <= position <= end <= len(buffer):
             raise ValueError(f"bytes {position} to {end} of {len(buffer)}")
         runs = self._scanned(bytes(memoryview(buffer)[position:end]), level)
@@ -62,9 +61,9 @@ class PublishFastPath:
         if -1 in logs or len(logs | ({self._log} - {-1})) > 1:
             return position
         self._log = logs.pop()
-        self.taken_count = 0
         for run in runs:
-            self.taken_count += len(run.first_bytes)
+            source.publish_count += len(run.first_bytes)
+            source.gathered_count += len(run.first_bytes)
             ids = [codes[topic] & TOPIC_MASK for topic in run.topics]
             self._ids.extend([ids[number] for number in array("H", run.topic_numbers)])
             self._data.append(run.data)

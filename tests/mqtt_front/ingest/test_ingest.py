@@ -73,11 +73,11 @@ class Parts:
         )
         self.settle()
 
-    def gather(self, source: Source, *sent: Publish, room: int = 1 << 32) -> int:
+    def gather(self, source: Source, *sent: Publish) -> int:
         """How many of these packets were taken."""
         wire = [encode_packet(packet, source.level) for packet in sent]
         buffer = bytearray(b"".join(wire))
-        taken = self.ingest.gather(source, buffer, 0, len(buffer), source.level, room)
+        taken = self.ingest.gather(source, source.connection, buffer, 0, len(buffer))
         return [*itertools.accumulate(map(len, wire), initial=0)].index(taken)
 
     def payloads(self, number: int = 0) -> list[bytes]:
@@ -378,7 +378,7 @@ def test_fast_path_publishes_are_one_batch_and_answered_in_order(parts: Parts) -
     parts.settle()
     assert parts.payloads() == [b"first", b"1", b"2", b"3", b"4"]
     assert (one.writes, other.writes) == ([[Puback(1), Puback(2)]], [[Puback(7)]])
-    assert (one.admitted_count, other.admitted_count) == (2, 1)
+    assert (one.connection.unacknowledged, other.connection.unacknowledged) == (2, 1)
     assert (one.submitted_bytes, parts.ingest.submitted_bytes) == (0, 0)
     assert (parts.ingest.received_count, parts.ingest.gathered_count) == (5, 4)
     assert parts.appended[-1] == Appended("mqtt", range(1, 5), retained=False)
@@ -416,11 +416,13 @@ def test_fast_path_takes_more_topics_than_one_run(parts: Parts) -> None:
     parts.know(*topics)
     source = Source(5)
     sent = [Publish(topic.decode(), topic, 1, packet_id=1) for topic in topics]
-    assert parts.gather(source, *sent, room=599) == 0
-    assert parts.gather(source, *sent, room=600) == 600
+    source.connection.unacknowledged = source.connection.room - 599
+    assert parts.gather(source, *sent) == 0
+    source.connection.unacknowledged -= 1
+    assert parts.gather(source, *sent) == 600
     parts.settle()
     assert parts.payloads()[-600:] == topics
-    assert source.admitted_count == 600
+    assert source.connection.room == 0
 
 
 def test_fast_path_is_not_used_at_level_memory(store: Store) -> None:

@@ -43,5 +43,5 @@ def test_columns_count_header_bytes_also_of_runs_before_the_first_header_block()
     columns.add(Publishes.of([plain._replace(headers=b"head")]), bytes(4))
     columns.add(Publishes.of([plain]), bytes(4))
     assert columns.header_lengths == [0, 0, 4, 0]
-    assert columns.count == 4
+    assert columns.record_count == 4
     assert b"".join(columns.data) == b"oneoneheadoneone"

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from mqtt_front.codec.encode import encode_packet
 from mqtt_front.codec.packets import Publish
 from mqtt_front.codec.scan import RUN_PACKETS, RUN_TOPICS
-from mqtt_front.kernel.publish_fast_path import PublishColumns
+from mqtt_front.kernel.publish_fast_path import PolledClient, PublishColumns
 from mqtt_front.kernel.topic_cache import TopicCache
 from tests.support.mqtt_kernels import NATIVE, each_kernel
 from tests.support.mqtt_packets import any_packet, publishes
@@ -29,10 +29,10 @@ LIMIT = 1 << 20
 needs_native = pytest.mark.skipif(NATIVE is None, reason="the compiled kernel was not built: make install")
 
 
-class Source:
+class Source(PolledClient if NATIVE is None else NATIVE.PolledClient):  # type: ignore[misc]
     def __init__(self, name: str = "") -> None:
         self.name = name
-        self.submitted_bytes = 0
+        self.submitted_bytes = self.publish_count = self.gathered_count = 0
         self.brought: list[list[bytes]] = []
         self.learn: Callable[[bytes, int], None] | None = None
 
@@ -261,6 +261,7 @@ def test_twins_take_random_packets_alike(level: int, data: st.DataObject) -> Non
             other, noise, position, end, level, room
         )
         assert one.submitted_bytes == other.submitted_bytes
+        assert one.publish_count == one.gathered_count == other.publish_count == other.gathered_count
         assert one.brought == other.brought
         if data.draw(st.booleans()) and place == 1:
             assert_same(pure.finish(), native.finish())
