@@ -38,7 +38,7 @@ class Flushes:
         """Wait for the flushes under way. The next call of a log takes note of its own."""
         self._loop.remove_reader(self._wake_fd)
         for background, _, _ in self._under_way:
-            background.pending.flush.wait()
+            background.flush.wait()
         os.close(self._wake_fd)
 
     def _woken(self) -> None:

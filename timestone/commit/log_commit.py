@@ -16,12 +16,12 @@ from timestone.commit.submission import Submission
 from timestone.commit.submission_queue import SubmissionQueue
 from timestone.config import Ack, StoreConfig
 from timestone.errors import LogFailed, StoreClosed
+from timestone.index import Checkpoint
 from timestone.kernel import loops
 from timestone.metrics.histogram import Histogram
 from timestone.reading.wakeups import Woken
 from timestone.writing.active_segment import Mark
 from timestone.writing.log_end import INTERRUPTED, LogEnd, OpenFiles
-from timestone.writing.segment_writer import PendingFlush
 from timestone.writing.write_batch import WriteBatch
 
 _SYNCED = Ack.SYNCED
@@ -48,19 +48,20 @@ class SealEvents(Protocol):
 class BackgroundFlush(NamedTuple):
     """Flush of the growing segment that no thread waits for, but that holds the sync lock."""
 
-    pending: PendingFlush
+    flush: loops.Flush
+    checkpoint: Checkpoint
     end_offset: int
     mark: Mark
 
     @property
     def has_ended(self) -> bool:
         """Return whether `LogCommit.end_flush` waits for nothing."""
-        return self.pending.flush.has_ended
+        return self.flush.has_ended
 
     @property
     def has_failed(self) -> bool:
         """Wait for the end, and return whether a file could not be flushed."""
-        return self.pending.flush.wait()[0] != 0
+        return self.flush.wait()[0] != 0
 
 
 class LogCommit(loops.PreparedCommit):
@@ -382,8 +383,8 @@ class LogCommit(loops.PreparedCommit):
                 end_offset, marks = end.begin_flush_locked()
                 if len(marks) == 1 and not end.topics.unsynced:
                     self.delay.begin()
-                    if (pending := marks[0].writer.begin_flush(wake_fd)) is not None:
-                        self._background = BackgroundFlush(pending, end_offset, marks[0])
+                    if (begun := marks[0].writer.begin_flush(wake_fd)) is not None:
+                        self._background = BackgroundFlush(*begun, end_offset, marks[0])
         except OSError as error:
             with end.lock:
                 end.fail_over_locked(error, end.topics.rewrite)
@@ -395,13 +396,13 @@ class LogCommit(loops.PreparedCommit):
     def end_flush(self, background: BackgroundFlush) -> None:
         """Wait for the end of a flush that `begin_flush` has begun, and take note of it. Any thread may, and the second
         call does nothing. Raises LogFailed."""
-        background.pending.flush.wait()
+        background.flush.wait()
         end, mark = self._end, background.mark
         with end.lock:
             if self._background is not background:
                 return
             try:
-                mark.writer.end_flush(background.pending)
+                mark.writer.end_flush(background.flush, background.checkpoint, mark.entry_count)
                 self.flushes.observe(int(self.delay.end() * 1e9))
                 end.end_flush_locked(background.end_offset, [mark])
             except OSError as error:

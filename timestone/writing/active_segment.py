@@ -414,9 +414,7 @@ class ActiveSegment(PreparedLog):
         old = next(
             segment for segment in self.segment_list.segments if segment.base_offset == writer.base_offset
         )
-        self.segment_list = self.segment_list.replaced(
-            old, self._place.segment(old.base_offset, old.epoch, trailer=trailer)
-        )
+        self.replace(old, trailer)
         self._rolled.remove(writer)  # not before: `release` closes it if this has failed
         self._place.open_segments.forget(old)
 

@@ -9,7 +9,6 @@ while nothing has to be undone."""
 
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -61,14 +60,6 @@ def remove_unborn(files: Files, index_path: Path, segment_path: Path) -> None:
     # The index first: a segment file without an index never held a record, an index without a segment file may have.
     files.discard(index_path)
     files.discard(segment_path)
-
-
-class PendingFlush(NamedTuple):
-    """Flush that was begun, and what it makes durable."""
-
-    flush: loops.Flush
-    checkpoint: Checkpoint
-    entry_count: int
 
 
 class SegmentWriter(loops.PreparedSegment):
@@ -273,22 +264,23 @@ class SegmentWriter(loops.PreparedSegment):
             self._flushing = False
         self._flushed(checkpoint, count)
 
-    def begin_flush(self, wake_fd: int) -> PendingFlush | None:
-        """Begin what `flush` does, see `Files.begin_flush`. Return None where more than a flush is due."""
+    def begin_flush(self, wake_fd: int) -> tuple[loops.Flush, Checkpoint] | None:
+        """Begin what `flush` does, see `Files.begin_flush`. Return the flush and the checkpoint that it makes durable,
+        for `end_flush`; None where more than a flush is due."""
         checkpoint = self.checkpoint
         if self._is_ahead_due(self.size_bytes):
             return None
         flush = self._files.begin_flush(self._segment_fd, self._index_fd, wake_fd)
         self._flushing = flush is not None
-        return None if flush is None else PendingFlush(flush, checkpoint, self.count)
+        return None if flush is None else (flush, checkpoint)
 
-    def end_flush(self, pending: PendingFlush) -> None:
-        """Wait for the end of a flush, and take note of it. Raises as `flush`."""
+    def end_flush(self, flush: loops.Flush, checkpoint: Checkpoint, count: int) -> None:
+        """Wait for the end of a flush of the first `count` records, and take note of it. Raises as `flush`."""
         try:
-            self._files.end_flush(pending.flush)
+            self._files.end_flush(flush)
         finally:
             self._flushing = False
-        self._flushed(pending.checkpoint, pending.entry_count)
+        self._flushed(checkpoint, count)
 
     def _is_ahead_due(self, size_bytes: int) -> bool:
         return (

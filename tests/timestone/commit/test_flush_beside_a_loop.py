@@ -131,7 +131,7 @@ def test_thread_that_begins_flushes_ends_one_that_is_in_its_way(
         case "close":
             log.close()
         case "delete":
-            background.pending.flush.wait()
+            background.flush.wait()
             store.delete_log("a")
     commit.end_flush(background)  # which the loop does once it is woken
     assert not commit.sync_lock.locked()
