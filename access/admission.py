@@ -29,8 +29,8 @@ class AdmissionCounts:
     locked_out: int = 0
     """Those of them that were refused during a lockout, without a check."""
 
-    def add(self, outcome: Identity | Refusal) -> None:
-        """Count an outcome. One thread only."""
+    def add(self, outcome: object) -> None:
+        """Count an outcome or an answer, if it is a refusal. One thread only."""
         if isinstance(outcome, Refusal):
             self.refused += 1
             self.locked_out += outcome.cause is Cause.LOCKED_OUT

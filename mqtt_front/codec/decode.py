@@ -20,6 +20,7 @@ from mqtt_front.reasons import (
 )
 
 Ack = TypeVar("Ack", packets.Puback, packets.Pubrec, packets.Pubrel, packets.Pubcomp)
+Item = TypeVar("Item")
 
 _ANY_NUMBER = 1 << 32
 _USER_NAME, _PASSWORD, _WILL_RETAIN, _WILL_QOS = 0x80, 0x40, 0x20, 0x18
@@ -162,18 +163,12 @@ def _subscribe(
 ) -> packets.Subscribe:
     packet_id = source.packet_id()
     properties = _properties(source, Carrier.SUBSCRIBE, level)
-    requests: list[packets.Request] = []
-    while source:
-        if len(requests) == filters_max:
-            raise _too_many(filters_max)
-        topic_filter, options = source.text(), source.u8()
-        requests.append(_request(topic_filter, options, level))
-    if not requests:
-        raise ProtocolViolation("SUBSCRIBE without a topic filter")
-    return packets.Subscribe(packet_id, tuple(requests), properties)
+    requests = _each_filter(Carrier.SUBSCRIBE, source, filters_max, lambda: _request(source, level))
+    return packets.Subscribe(packet_id, requests, properties)
 
 
-def _request(topic_filter: str, options: int, level: int) -> packets.Request:
+def _request(source: Fields, level: int) -> packets.Request:
+    topic_filter, options = source.text(), source.u8()
     if level == MQTT_3_1:
         options &= 3
     qos, retain_handling = options & 3, options >> 4 & 3
@@ -188,9 +183,19 @@ def _suback(flags: int, source: Fields, level: int) -> packets.Suback:
     return packets.Suback(packet_id, tuple(source.rest()), properties)
 
 
-def _too_many(filters_max: int) -> ProtocolViolation:
-    message = f"more than {filters_max} topic filters in one packet"
-    return ProtocolViolation(message, Reason.QUOTA_EXCEEDED, "packet_filter_count")
+def _each_filter(
+    carrier: Carrier, source: Fields, filters_max: int, read: Callable[[], Item]
+) -> tuple[Item, ...]:
+    """Return what `read` reads for each topic filter at the end of a packet."""
+    items: list[Item] = []
+    while source:
+        if len(items) == filters_max:
+            message = f"more than {filters_max} topic filters in one packet"
+            raise ProtocolViolation(message, Reason.QUOTA_EXCEEDED, "packet_filter_count")
+        items.append(read())
+    if not items:
+        raise ProtocolViolation(f"{carrier.name} without a topic filter")
+    return tuple(items)
 
 
 def _unsubscribe(
@@ -198,14 +203,8 @@ def _unsubscribe(
 ) -> packets.Unsubscribe:
     packet_id = source.packet_id()
     properties = _properties(source, Carrier.UNSUBSCRIBE, level)
-    topic_filters: list[str] = []
-    while source:
-        if len(topic_filters) == filters_max:
-            raise _too_many(filters_max)
-        topic_filters.append(source.text())
-    if not topic_filters:
-        raise ProtocolViolation("UNSUBSCRIBE without a topic filter")
-    return packets.Unsubscribe(packet_id, tuple(topic_filters), properties)
+    topic_filters = _each_filter(Carrier.UNSUBSCRIBE, source, filters_max, source.text)
+    return packets.Unsubscribe(packet_id, topic_filters, properties)
 
 
 def _unsuback(flags: int, source: Fields, level: int) -> packets.Unsuback:

@@ -77,8 +77,7 @@ class Guard:
     def scram_first(self, exchange: ScramExchange, message: bytes, address: str) -> bytes | Refusal:
         """Return the server's first message in answer to the client's."""
         answer = self._admission.scram_first(exchange, message, address)
-        if isinstance(answer, Refusal):
-            self.counts.add(answer)
+        self.counts.add(answer)
         return answer
 
     def scram_final(
@@ -86,8 +85,7 @@ class Guard:
     ) -> tuple[Identity, bytes] | Refusal:
         """Return the proven identity and the server's last message in answer to the client's."""
         answer = self._admission.scram_final(exchange, message, address)
-        if isinstance(answer, Refusal):
-            self.counts.add(answer)
+        self.counts.add(answer)
         return answer
 
     def permissions(self, identity: Identity, client_id: str) -> Permissions | None:
