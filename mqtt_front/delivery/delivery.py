@@ -241,7 +241,7 @@ class Delivery:
         if shared is not None:
             for key in [key for key, one in shared.packets.items() if one is packed]:
                 sent = packed.data, packed.delivered_count, batch.next_offset
-                self._single.share(type(reader), shared.place, key, sent)
+                self._single.share(shared.place, key, sent)
         self._send(step, client, packed)
         if self._traces.is_open:
             self._traces.delivered(feed.log, batch.offsets)

@@ -167,10 +167,6 @@ class _Absent:
     def __repr__(self) -> str:
         return self._name
 
-    def bring(self, topics: list[bytes]) -> bool:
-        """Return False: it does not take the fast path."""
-        return False
-
     def acknowledge(self, data: bytes, count: int) -> None:
         """Ignore acknowledgements: no client waits for one."""
 

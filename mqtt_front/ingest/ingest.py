@@ -283,8 +283,7 @@ class Ingest(CollectedTurn):
                 outcomes.append((turn, number, error))
         if self._ack is Ack.MEMORY:
             # This level promises acceptance only; the batches still count until they are written.
-            answer_turns([turn], self.acknowledge_all)
-            self._time([turn])
+            self._answer([turn])
             turn.answers = []
         if woken:
             self._written(woken, turn.began_ns)
@@ -312,8 +311,7 @@ class Ingest(CollectedTurn):
         done = []
         while self._turns and self._turns[0].open_count == 0:
             done.append(self._turns.popleft())
-        answer_turns(done, self.acknowledge_all)
-        self._time(done)
+        self._answer(done)
         appended: list[Appended] = []
         for turn in done:
             for number, end in turn.ends.items():
@@ -332,8 +330,9 @@ class Ingest(CollectedTurn):
             self._appended(appended)
         self._shares.settled(self.submitted_bytes)
 
-    def _time(self, turns: list[Turn]) -> None:
-        """Count how long the answers took that were sent just now."""
+    def _answer(self, turns: list[Turn]) -> None:
+        """Send the answers of turns, and count how long they took."""
+        answer_turns(turns, self.acknowledge_all)
         now_ns = perf_counter_ns()
         for turn in turns:
             if count := sum(len(answer) // 4 for _, answer, _ in turn.all_answers()):

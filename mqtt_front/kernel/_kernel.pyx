@@ -53,7 +53,7 @@ cdef extern from *:
     void prefetch(const void *address) nogil
     uint64_t folded(uint64_t one, uint64_t other) nogil
 
-INTERFACE = 18  # see mqtt_front/kernel/loops.py
+INTERFACE = 19  # see mqtt_front/kernel/loops.py
 
 cdef enum:
     PACKETS = 32768
@@ -625,7 +625,6 @@ cdef class PublishFastPath:
         self, PolledClient source, const uint8_t *data, Py_ssize_t position, Py_ssize_t end, int level, int64_t room
     ) except -1:
         self.check_unused()
-        cdef Py_ssize_t behind
         cdef Run run
         if not self.take_known(source, data, position, end, level, room, &run):
             # Again from the start: `bring` may have run code that added publishes.
@@ -1016,7 +1015,7 @@ cdef class Sockets:
         return one if one is not None and one.generation == key >> 32 and one.reading else None
 
     cdef Py_ssize_t read(self, Socket one, PolledClient link, int64_t now) except -1:
-        cdef Py_ssize_t front = self.front, room = PyByteArray_GET_SIZE(self.memory) - front, got
+        cdef Py_ssize_t front = self.front, room = PyByteArray_GET_SIZE(self.memory) - front, got, answers, behind
         cdef uint8_t *data = <uint8_t *>PyByteArray_AS_STRING(self.memory)
         cdef int fd = one.fd
         if one.bulky and one.between and not self.gathering.paused and link.is_plain():
@@ -1034,7 +1033,9 @@ cdef class Sockets:
             self.take_pubacks(link, data + front, got, now)
         elif one.between and not self.gathering.paused and link.is_plain():
             self.note_received(link, got, now)
-            self.take(one, link, data, front, front + got)
+            answers = self.gathering.answer_count
+            behind = self.gathering.take_run(link, data, front, front + got, one.level, self.room_of(one))
+            self.taken(one, link, answers, front, behind, front + got)
         else:
             link.buffer_updated(got)
             self.look(one)
@@ -1100,12 +1101,6 @@ cdef class Sockets:
         self.remove(one)
         link.reading_ended(error)
         return 0
-
-    cdef int take(self, Socket one, PolledClient link, const uint8_t *data, Py_ssize_t position, Py_ssize_t end) except -1:
-        """Take bytes that begin a packet, as `ClientProtocol.buffer_updated` does."""
-        cdef Py_ssize_t answers = self.gathering.answer_count
-        cdef Py_ssize_t behind = self.gathering.take_run(link, data, position, end, one.level, self.room_of(one))
-        return self.taken(one, link, answers, position, behind, end)
 
     cdef int64_t room_of(self, Socket one) except -1:
         """Return how many more publishes the client may have unacknowledged."""
@@ -1364,21 +1359,20 @@ cdef class SingleDelivery:
                 self.count(feed, 1)
         return sent
 
-    def share(self, reader_type, tuple place not None, tuple key not None, tuple sent not None):
-        self.shared = (reader_type, place, key, sent)
+    def share(self, tuple place not None, tuple key not None, tuple sent not None):
+        self.shared = (place, key, sent)
 
     cdef int send_shared(self, ServedFeed feed) except -1:
         cdef PolledClient client
         cdef PyObject *form
         if self.shared is None or self.traces.is_open:
             return 0
-        reader_type, place, key, what = self.shared
+        place, key, what = self.shared
         log, first, _, topics = <tuple>place
         packet_bytes, forms = <tuple>key
         reader = feed.reader
         if (
             feed.log is not log
-            or type(reader) is not reader_type
             or not self.is_plain(feed, reader)
             or reader.offset != first
             or reader.topics != topics

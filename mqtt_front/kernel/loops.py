@@ -8,7 +8,7 @@ from mqtt_front.codec import frame, scan
 from mqtt_front.kernel import publish_fast_path, single_delivery, topic_cache
 from timestone.kernel.loops import choose
 
-INTERFACE = 18
+INTERFACE = 19
 """Incremented with every change of a signature or result, so that a stale build is not used with newer sources."""
 
 _native, REASON = choose("mqtt_front.kernel._kernel", INTERFACE)

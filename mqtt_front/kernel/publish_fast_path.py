@@ -28,10 +28,6 @@ class Source(Protocol):
     @property
     def level(self) -> int: ...
 
-    def bring(self, topics: list[bytes]) -> bool:
-        """Have unknown topics learned, given once each in order of arrival, within the limits of the client. Return
-        False if the general path must decide."""
-
     def hold(self) -> None:
         """Stop reading until `release`."""
 
@@ -188,13 +184,14 @@ class PublishFastPath:
         self.paused = False
         """Set while publishes of the general path wait to be submitted first."""
 
-    def take(self, source: Source, buffer: bytearray, position: int, end: int, level: int, room: int) -> int:
+    def take(self, source: Any, buffer: bytearray, position: int, end: int, level: int, room: int) -> int:
         """Take the publishes at the front of `buffer[position:end]` if all of them are plain, go to the same log as the
         earlier ones and include at most `room` at QoS 1. Return the position after them, or `position` if none was
         taken.
 
-        Unknown topics are passed to `source.bring`. What is taken is counted for the source. Raises ValueError for a
-        position outside the buffer."""
+        source: a `Source` and `PolledClient`, for which is counted what is taken. Its `bring` gets unknown topics, once
+        each in order of arrival, and returns False if the general path must decide. Raises ValueError for a position
+        outside the buffer."""
         return position
 
 

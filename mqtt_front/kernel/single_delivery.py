@@ -52,12 +52,6 @@ class SingleDelivery:
         feed: a `Feed`. Raises StoreClosed, before or after sending."""
         return 0
 
-    def share(
-        self,
-        reader_type: type[Any],
-        place: tuple[Any, ...],
-        key: tuple[Any, ...],
-        sent: tuple[bytes, int, int],
-    ) -> None:
+    def share(self, place: tuple[Any, ...], key: tuple[Any, ...], sent: tuple[bytes, int, int]) -> None:
         """Note what was sent to a client that others may get as well, at QoS 0. place, key: of the `SharedBatch`. sent:
         packets, their number, and the next offset to read."""

@@ -292,6 +292,7 @@ class ClientProtocol(ClientSocket):
         self.end(Reason.PACKET_TOO_LARGE, message)
 
     def bring(self, topics: list[bytes]) -> bool:
+        """Have unknown topics of its publishes learned, within its limits; see `PublishFastPath.take`."""
         return self.broker.router.learn(topics, self.owner)
 
     def acknowledge(self, data: bytes, count: int) -> None:
