@@ -117,7 +117,8 @@ def test_nodes_with_more_lead_after_etcd_was_restored_and_one_that_was_away_lead
             away.kill()
             before = await harness.until_another_leads(away)
             await harness.append(b"w0 1")
-            async with asyncio.timeout(NEVER_S):  # what no disk knows to be committed may be cut by such a leader
+            # What no disk knows to be committed may be cut by such a leader.
+            async with asyncio.timeout(NEVER_S):
                 while any(shown(node) < 2 for node in harness.others(away)):
                     await asyncio.sleep(0.05)
             restore(harness, tmp_path)
