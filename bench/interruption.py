@@ -1,4 +1,7 @@
-"""End a benchmark by SIGTERM as by Ctrl-C, and let neither be lost."""
+"""End a benchmark by SIGTERM as by Ctrl-C, and let neither be lost.
+
+Its own processes are started with `process_group=0`: Ctrl-C is for the command, which kills them. Where they got it as
+well, each would print a traceback, and none can prevent that before its imports are done."""
 
 import logging
 import signal

@@ -86,16 +86,19 @@ def raw_copy(directory: Path, size_bytes: int) -> float:
                 file.write(block[: size_bytes - at])
     copy = directory / "raw-copy"
     with subprocess.Popen(
-        [sys.executable, "-m", f"{__package__}.appends", str(copy)], stdout=subprocess.PIPE
+        [sys.executable, "-m", f"{__package__}.appends", str(copy)], stdout=subprocess.PIPE, process_group=0
     ) as process:
-        assert process.stdout is not None
-        port = int(process.stdout.readline())
-        with source.open("rb") as file, socket.create_connection(("127.0.0.1", port)) as channel:
-            begun_s = time.perf_counter()
-            channel.sendfile(file)
-            channel.shutdown(socket.SHUT_WR)
-            channel.recv(1)  # all of it is on the disk
-            taken_s = time.perf_counter() - begun_s
+        try:
+            assert process.stdout is not None
+            port = int(process.stdout.readline())
+            with source.open("rb") as file, socket.create_connection(("127.0.0.1", port)) as channel:
+                begun_s = time.perf_counter()
+                channel.sendfile(file)
+                channel.shutdown(socket.SHUT_WR)
+                channel.recv(1)  # all of it is on the disk
+                taken_s = time.perf_counter() - begun_s
+        finally:
+            process.kill()
     copy.unlink()
     return taken_s
 

@@ -6,7 +6,6 @@ file and their entries into another, sends both to the followers, and flushes bo
 writes, flushes and answers; the leader answers when all have. As a script, one of these processes."""
 
 import os
-import signal
 import socket
 import statistics
 import subprocess
@@ -61,7 +60,7 @@ def _leader(folder: Path, followers: int) -> Iterator[socket.socket]:
 @contextmanager
 def _process(path: Path, *followers: int) -> Iterator[int]:
     command = [sys.executable, "-m", f"{__package__}.bare_replication", str(path), *map(str, followers)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, process_group=0) as process:
         try:
             assert process.stdout is not None
             yield int(process.stdout.readline())
@@ -97,7 +96,6 @@ class _Flusher:
 
 def main(path: str, *ports: str) -> None:
     """Take messages from one connection."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the command, which ends this process
     followers = [_connected(int(port)) for port in ports]
     is_leader = Path(path).name == "leader"
     segment, index = (os.open(f"{path}.{name}", os.O_RDWR | os.O_CREAT) for name in ("segment", "index"))

@@ -274,7 +274,7 @@ def _bare(load: Load, root: Path) -> Iterator[dict[str, Any]]:
 
 @contextmanager
 def _process(words: list[str], output: int) -> "Iterator[subprocess.Popen[bytes]]":
-    with subprocess.Popen(words, stdout=output) as process:
+    with subprocess.Popen(words, stdout=output, process_group=0) as process:
         try:
             yield process
         finally:

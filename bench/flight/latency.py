@@ -69,7 +69,7 @@ def puback_s(address: str, count: int) -> float:
 def reading(address: str, ticket: str) -> Iterator[None]:
     """Read at full speed, in a process of its own, within the block."""
     words = [sys.executable, "-m", "timestone_bench.flight.latency", address, ticket]
-    with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(words, stdout=subprocess.PIPE, process_group=0) as process:
         try:
             assert process.stdout is not None
             process.stdout.readline()

@@ -7,7 +7,6 @@ figures are the bound of a log in Python.
 
 import os
 import select
-import signal
 import socket
 import sys
 from dataclasses import dataclass, field
@@ -152,7 +151,6 @@ def _first_packet(data: bytes) -> bytes:
 
 def main() -> None:
     """Serve until standard input ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the command, which ends this process
     server = NullServer(Path(sys.argv[1]) if len(sys.argv) > 1 else None)
     print(server.port, flush=True)
     server.serve(sys.stdin.fileno())

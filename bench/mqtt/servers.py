@@ -44,14 +44,13 @@ def null_servers(directory: Path) -> Iterator[list[Target]]:
 def null_server(directory: Path | None = None) -> Iterator[Target]:
     """The server that does nothing, or with a directory only writes two files there."""
     command = [sys.executable, "-m", f"{__package__}.null_server", *([str(directory)] if directory else [])]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None and process.stdin is not None
-        port = int(process.stdout.readline())
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0) as process:
         try:
+            assert process.stdout is not None
             name = WRITING_NULL_SERVER if directory else NULL_SERVER
-            yield Target(name, "mqtt", "127.0.0.1", port, process.pid)
+            yield Target(name, "mqtt", "127.0.0.1", int(process.stdout.readline()), process.pid)
         finally:
-            process.stdin.close()
+            process.kill()
 
 
 @contextmanager

@@ -35,18 +35,21 @@ class WorkerPool:
                 # By the path of the module: the generator runs from a source tree as well as from an installed package.
                 process = subprocess.Popen(
                     [sys.executable, "-m", f"{__package__}.load.worker"],
-                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
+                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1, process_group=0,
                 )  # fmt: skip
                 self._processes.append(process)
                 self._tell(process, json.dumps(job))
             self._answers(_nothing)
         except BaseException:
-            self._end()
+            self._kill()
             raise
         return self
 
-    def __exit__(self, *error: object) -> None:
-        self._end()
+    def __exit__(self, kind: object, *error: object) -> None:
+        if kind is not None:
+            self._kill()
+        else:
+            self._end()
 
     def run(self, tick: Callable[[], None] = _nothing) -> list[dict[str, Any]]:
         """Start all processes at once; return their reports. `tick` is called about every 20 ms during the run."""
@@ -82,6 +85,11 @@ class WorkerPool:
             if time.monotonic() > deadline:
                 raise BenchmarkError(f"the load did not end within {_LIMIT_S:.0f} s")
         return [answers[output] for output in outputs]
+
+    def _kill(self) -> None:
+        for process in self._processes:
+            process.kill()
+        self._end()
 
     def _end(self) -> None:
         for process in self._processes:

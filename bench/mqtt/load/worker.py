@@ -6,7 +6,6 @@ out an error at any time. `worker_pool` is on the other side.
 
 import gc
 import json
-import signal
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -21,7 +20,6 @@ from .traffic import Traffic
 
 def main() -> int:
     """Execute one job from standard input."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the command, which ends this process
     # To save power the system may sleep 50 us longer than requested: as long as some latencies that are measured here.
     with suppress(OSError):  # not on every system, and not where /proc is read-only
         Path("/proc/self/timerslack_ns").write_text("1")

@@ -1,3 +1,4 @@
+import os
 import sys
 from pathlib import Path
 
@@ -42,3 +43,14 @@ def test_a_server_that_is_silent_is_named(tmp_path: Path, monkeypatch: pytest.Mo
         server_process([sys.executable, "-c", "import time; time.sleep(60)"], tmp_path) as process,
     ):
         wait_until_listening(("127.0.0.1", 1), process, tmp_path)
+
+
+def test_the_server_that_does_nothing_leaves_ctrl_c_to_the_command() -> None:
+    with null_server() as target:
+        assert target.pid is not None and os.getpgid(target.pid) != os.getpgrp()
+
+
+def test_interrupted_server_that_does_nothing_prints_no_traceback(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(KeyboardInterrupt), null_server():
+        raise KeyboardInterrupt
+    assert capfd.readouterr().err == ""

@@ -39,3 +39,10 @@ def test_a_process_that_dies_is_an_error() -> None:
         WorkerPool([{"kind": "traffic", "nonsense": 1}]),
     ):
         pass
+
+
+def test_interrupted_processes_print_no_traceback(capfd: pytest.CaptureFixture[str]) -> None:
+    """They waited for the moment of the start, and got the end of their input instead."""
+    with null_server() as target, pytest.raises(KeyboardInterrupt), WorkerPool([job(target.port)]):
+        raise KeyboardInterrupt
+    assert capfd.readouterr().err == ""
