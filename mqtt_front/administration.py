@@ -8,6 +8,7 @@ from typing import Any
 
 from mqtt_front import client_list
 from mqtt_front.broker import Broker
+from mqtt_front.security.guard import Guard
 from mqtt_front.sessions.session import session_key
 from mqtt_front.settings import MqttSettings
 from timestone.filters import is_wildcard
@@ -21,6 +22,8 @@ class Administration:
     """Answers of a front. Event-loop thread only."""
 
     _settings: MqttSettings
+    _door_guard: Guard | None
+    """On a node of a cluster: what knows the users while no server runs, because other nodes lead."""
 
     @property
     def _brokers(self) -> list[Broker]:
@@ -69,13 +72,18 @@ class Administration:
         """Return whether clients have users."""
         return self._settings.knows_users
 
+    @property
+    def _guard(self) -> Guard | None:
+        broker = next(iter(self._brokers), None)
+        return self._door_guard if broker is None else broker.guard
+
     def may_read(self, user: str | None, topics: Sequence[str]) -> Sequence[bool]:
         """Return for each topic or topic filter whether the access rules let a user read all of it. Rules that a
         plug-in gives a client at its login are not known here: then the access file decides."""
-        broker = next(iter(self._brokers), None)
-        if broker is None:
+        guard = self._guard
+        if guard is None:
             return [False] * len(topics)
-        permissions = broker.guard.permissions(Identity(user), "")
+        permissions = guard.permissions(Identity(user), "")
         if permissions is None:
             return [True] * len(topics)
         return [

@@ -8,6 +8,7 @@ import logging
 import ssl
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, ClassVar, TypeVar
 
@@ -15,7 +16,7 @@ from mqtt_front.administration import Administration, slowness
 from mqtt_front.broker import Broker
 from mqtt_front.errors import MqttError
 from mqtt_front.handlers.publish import publish_own
-from mqtt_front.ingest.routing import Router
+from mqtt_front.ingest.routing import Router, check_room
 from mqtt_front.listener import Listener, door_layer, listening_socket, websocket_adapter
 from mqtt_front.listener_settings import ListenerSettings
 from mqtt_front.metrics import counters, metrics
@@ -33,7 +34,6 @@ from timestone.format.names import is_server_log
 from timestone.fronts import Arrived, Correspondent, Documents, Door, Partitions, Report
 from timestone.log import Log
 from timestone.metrics.metric import Metric, added
-from timestone.record import HEADER_BLOCK_BYTES_MAX
 from timestone.store import Store
 from timestone_access.descriptor_limit import allow_open_files
 from timestone_access.identity import Credentials, Identity
@@ -67,7 +67,7 @@ class MqttFront(Administration):
         """Read every file that the settings name, and compare packet limits with those of the logs. Creates nothing.
         Raises ValueError."""
         for name in settings.logs:
-            _check_room(settings, name, existing.get(name, config.log))
+            check_room(settings.packet_bytes, name, existing.get(name, config.log))
         if any(listener.websocket for listener in settings.all_listeners):
             websocket_adapter()
         # Warnings about the files are logged when they are read for use.
@@ -87,6 +87,7 @@ class MqttFront(Administration):
         self._saving: asyncio.Task[None] | None = None
         self._doors: list[Door] = []
         """Open doors of a node of a cluster."""
+        self._door_guard: Guard | None = None
         self._checked: set[Log] = set()
         self._homes: dict[int, MqttFront] = {}
         """In a cluster with several shards: the fronts for the clients of those that this node leads."""
@@ -147,7 +148,11 @@ class MqttFront(Administration):
     def open_doors(self) -> None:
         """Bind the addresses of all listeners. Raises OSError, ValueError."""
         self._ack = Ack.SYNCED  # what the replicas do, at any other level, too
-        _, contexts = _read_security(self._settings, self._log)
+        sources, contexts = _read_security(self._settings, self._log)
+        loop, failed = asyncio.get_running_loop(), failed_logins(self._store)
+        self._door_threads = ThreadPoolExecutor(1, "mqtt-door-logins")
+        self._door_guard = Guard(self._settings, loop, self._door_threads, log=self._log, failed=failed)
+        self._door_guard.use(sources)
         for settings, context in zip(self._settings.all_listeners, contexts, strict=True):
             listening = listening_socket(settings, is_shared=self._settings.share_ports)
             kind = settings.user_from
@@ -163,6 +168,8 @@ class MqttFront(Administration):
         for door in self._doors:
             door.socket.close()
         self._doors.clear()
+        if self._door_guard is not None:
+            self._door_threads.shutdown(wait=False, cancel_futures=True)
 
     async def lead(
         self,
@@ -271,6 +278,8 @@ class MqttFront(Administration):
             return
         loop = asyncio.get_running_loop()
         sources, contexts = await loop.run_in_executor(None, _read_security, self._settings, self._log)
+        if self._door_guard is not None:
+            self._door_guard.use(sources)
         if self._doors:
             renewed = zip(self._doors, contexts, strict=True)
             self._doors = [door._replace(tls=context) for door, context in renewed]
@@ -293,10 +302,10 @@ class MqttFront(Administration):
         is_node = bool(self._doors)
         logs = [self._store.log(name, shard, create=not is_node) for name in names for shard in shards]
         for log in logs:
-            _check_room(settings, log.name, log.config)
+            check_room(settings.packet_bytes, log.name, log.config)
             if log not in self._checked:
                 self._checked.add(log)
-                log.config_checks.append(partial(_check_room, settings, log.name))
+                log.config_checks.append(partial(check_room, settings.packet_bytes, log.name))
         routes = [(route.filter, names.index(route.log)) for route in settings.routes]
         views = {} if partitions is None or self._views is None else self._views.open(partitions, logs)
         # In a cluster, a session would meet the records of another node.
@@ -430,11 +439,11 @@ class MqttFront(Administration):
 
     async def login(self, user: str, password: str, address: str) -> bool:
         """Return whether the password is that of the user. A failure counts as one of a client at this address."""
-        broker = next(iter(self._brokers), None)
-        if broker is None:
+        guard = self._guard
+        if guard is None:
             return False
         credentials = Credentials(user=user, password=password.encode(), address=address)
-        outcome = await _answer(partial(broker.guard.admit, credentials, allow_anonymous=False))
+        outcome = await _answer(partial(guard.admit, credentials, allow_anonymous=False))
         return isinstance(outcome, Identity)
 
     def checks(self) -> Mapping[str, str | None]:
@@ -467,15 +476,6 @@ async def _answer(ask: Callable[[Callable[[Answer], None]], None]) -> Answer:
     answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
     ask(lambda answer: None if answered.done() else answered.set_result(answer))  # the caller may have gone
     return await answered
-
-
-def _check_room(settings: MqttSettings, log: str, config: LogConfig) -> None:
-    needed = settings.packet_bytes + HEADER_BLOCK_BYTES_MAX
-    if config.record_bytes < needed:
-        raise ValueError(
-            f"invalid record_bytes of log {log}: expected at least {needed} (packet_bytes {settings.packet_bytes} "
-            f"and headers), got {config.record_bytes}"
-        )
 
 
 def _read_security(

@@ -17,11 +17,13 @@ from mqtt_front.retained.messages import RetainedMessages
 from mqtt_front.runtime.user_share import Shares
 from mqtt_front.topics.filter_form import parse_filter
 from mqtt_front.topics.filter_relations import overlap
+from timestone.config import LogConfig
 from timestone.errors import TopicLimit
 from timestone.filters import topic_matches
 from timestone.fronts import Appendable, Partitions
 from timestone.log import Log
 from timestone.metrics.records import SERVER_ROOT
+from timestone.record import HEADER_BLOCK_BYTES_MAX
 
 _NO_VIEWS: Mapping[str, RetainedMessages] = {}
 RESERVED = ("$SYS", SERVER_ROOT, "$share", "$stream", "$queue")
@@ -252,3 +254,13 @@ def _plain_names(topics: Sequence[bytes]) -> list[str] | None:
     if not text.isprintable() or "+" in text or text.startswith("$") or "#$" in text:
         return None
     return names
+
+
+def check_room(packet_bytes: int, log: str, config: LogConfig) -> None:
+    """Check that a log takes the largest packet. Raises ValueError."""
+    needed = packet_bytes + HEADER_BLOCK_BYTES_MAX
+    if config.record_bytes < needed:
+        raise ValueError(
+            f"invalid record_bytes of log {log}: expected at least {needed} (packet_bytes {packet_bytes} "
+            f"and headers), got {config.record_bytes}"
+        )

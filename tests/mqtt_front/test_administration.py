@@ -1,6 +1,8 @@
 """What operators ask of a front of several parts."""
 
+import asyncio
 import logging
+from pathlib import Path
 
 from mqtt_front.administration import slowness
 from mqtt_front.front import MqttFront
@@ -8,6 +10,7 @@ from mqtt_front.settings import MqttSettings
 from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_server import MqttServer
 from timestone.store import Store
+from timestone_access.passwords.password_file import set_password
 
 
 def test_front_that_does_not_run_has_no_clients(store: Store) -> None:
@@ -39,3 +42,28 @@ def test_clients_of_all_parts_are_found(server: MqttServer) -> None:
             return rows, found["subscriptions"][0]["filter"]
 
         assert server.call(look) == (["device"], "a/#")
+
+
+def test_node_of_a_cluster_knows_the_users_while_others_lead(store: Store, tmp_path: Path) -> None:
+    passwords, rules = tmp_path / "passwords", tmp_path / "acl"
+    set_password(passwords, "anna", b"one")
+    rules.write_text("user anna\ntopic read a/#\n")
+    settings = MqttSettings(listen="127.0.0.1:0", password_file=passwords, acl_file=rules)
+
+    async def run() -> None:
+        front = MqttFront(store, settings, log=logging.getLogger("mqtt"))
+        assert not await front.login("anna", "one", "127.0.0.1")
+        front.open_doors()
+        try:
+            assert await front.login("anna", "one", "127.0.0.1")
+            assert not await front.login("anna", "two", "127.0.0.1")
+            assert front.may_read("anna", ["a/b", "a/#", "b"]) == [True, True, False]
+            set_password(passwords, "anna", b"two")
+            rules.write_text("user anna\ntopic read b\n")
+            await front.reload()
+            assert await front.login("anna", "two", "127.0.0.1")
+            assert front.may_read("anna", ["a/b", "b"]) == [False, True]
+        finally:
+            front.close_doors()
+
+    asyncio.run(run())
