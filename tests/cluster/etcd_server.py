@@ -1,6 +1,7 @@
 """A real etcd of one member, on loopback."""
 
 import asyncio
+import shutil
 import signal
 import subprocess
 import time
@@ -36,7 +37,7 @@ class EtcdServer:
     ) -> None:
         """prefix: words in front of the command. member: options of one of several members, which are started by
         `launch` and then awaited by `start`."""
-        self.port, self._tls = port, tls
+        self.port, self._folder, self._tls = port, folder, tls
         self.endpoint = f"{host}:{port}"
         self.url = f"{'http' if tls is None else 'https'}://{self.endpoint}"
         self._command = [
@@ -88,6 +89,17 @@ class EtcdServer:
             self._process.wait()
             self._process = None
 
+    def save_snapshot(self, file: Path) -> None:
+        """Make a backup of the data, as the guide does."""
+        _run("etcdctl", "--endpoints", self.endpoint, "snapshot", "save", str(file))
+
+    def restore_snapshot(self, file: Path) -> None:
+        """Kill it, and start it with the data of a backup."""
+        self.stop()
+        shutil.rmtree(self._folder)
+        _run("etcdutl", "snapshot", "restore", str(file), "--data-dir", str(self._folder))
+        self.start()
+
     def compact(self) -> None:
         """Compact everything up to the present revision."""
         answer = self._post("kv/range", {"key": "YQ=="})
@@ -109,6 +121,10 @@ class EtcdServer:
         answer.raise_for_status()
         found: dict[str, Any] = answer.json()
         return found
+
+
+def _run(program: str, *words: str) -> None:
+    subprocess.run([PROGRAMS / program, *words], check=True, capture_output=True, timeout=60)
 
 
 @contextmanager

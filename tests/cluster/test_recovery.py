@@ -80,7 +80,7 @@ def test_nothing_acknowledged_is_lost_when_etcd_is_restored_from_before_a_change
         async with log_cluster(tmp_path) as harness:
             await harness.until_in_sync()
             await harness.append(b"w0 0")
-            back_up(harness, tmp_path)
+            harness.server.save_snapshot(tmp_path / "snapshot")
             for number in (1, 2):
                 leader = await harness.leader()
                 leader.kill()
@@ -88,7 +88,7 @@ def test_nothing_acknowledged_is_lost_when_etcd_is_restored_from_before_a_change
                 leader.start()
                 await harness.until_in_sync()
                 await harness.append(b"w0 %d" % number)
-            restore(harness, tmp_path)
+            restore(harness, tmp_path / "snapshot")
             for node in harness.nodes:
                 node.start()
             async with asyncio.timeout(NEVER_S):
@@ -112,7 +112,7 @@ def test_nodes_with_more_lead_after_etcd_was_restored_and_one_that_was_away_lead
         async with log_cluster(tmp_path) as harness:
             await harness.until_in_sync()
             await harness.append(b"w0 0")
-            back_up(harness, tmp_path)
+            harness.server.save_snapshot(tmp_path / "snapshot")
             away = await harness.leader()
             away.kill()
             before = await harness.until_another_leads(away)
@@ -121,7 +121,7 @@ def test_nodes_with_more_lead_after_etcd_was_restored_and_one_that_was_away_lead
             async with asyncio.timeout(NEVER_S):
                 while any(shown(node) < 2 for node in harness.others(away)):
                     await asyncio.sleep(0.05)
-            restore(harness, tmp_path)
+            restore(harness, tmp_path / "snapshot")
             away.start()
             await harness.until(
                 lambda shard: shard.leader == away.node_id() and shard.generation == before.generation
@@ -183,21 +183,11 @@ def shown(node: NodeProcess) -> int:
         return view.log(LOG, 0).end_offset
 
 
-def back_up(harness: LogCluster, folder: Path) -> None:
-    """Copy the data of etcd."""
-    harness.server.stop()
-    shutil.copytree(folder / "etcd", folder / "backup")
-    harness.server.start()
-
-
-def restore(harness: LogCluster, folder: Path) -> None:
-    """Kill all nodes, and put the data of etcd back."""
+def restore(harness: LogCluster, snapshot: Path) -> None:
+    """Kill all nodes, and give etcd the data of a backup."""
     for node in harness.nodes:
         node.kill()
-    harness.server.stop()
-    shutil.rmtree(folder / "etcd")
-    shutil.move(folder / "backup", folder / "etcd")
-    harness.server.start()
+    harness.server.restore_snapshot(snapshot)
 
 
 async def lose_the_in_sync_replicas(harness: LogCluster, folder: Path) -> None:
