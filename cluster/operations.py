@@ -71,6 +71,8 @@ class ShardStatus(NamedTuple):
     """Elections by command of a replica that may lack committed records, the first one first."""
     is_pinned: bool = False
     """Whether a command has placed it: see `move_shard`."""
+    is_short: bool = False
+    """Whether fewer of its in-sync replicas run than the minimum, so that appends wait."""
 
 
 class ClusterStatus(NamedTuple):
@@ -251,8 +253,8 @@ async def cluster_status(etcd: Coordinator, keys: ClusterKeys) -> ClusterStatus:
         nodes_of = in_sync, record.replicas, record.adding
         leader = None if record.leader is None else node_of(record.leader)
         shard = ShardStatus(number, record.generation, leader, *nodes_of, is_led=is_led)
-        is_pinned = keys.pinned(number) in pairs
-        shards.append(shard._replace(unclean=record.unclean, is_pinned=is_pinned))
+        is_pinned, is_short = keys.pinned(number) in pairs, len(runs.keys() & {*in_sync}) < cluster.min_isr
+        shards.append(shard._replace(unclean=record.unclean, is_pinned=is_pinned, is_short=is_short))
     nodes = [_node_status(pairs, keys, node, run) for node, run in sorted(runs.items())]
     absent = {node for shard in shards for node in (*shard.replicas, *shard.adding)} - runs.keys()
     away = [_node_status(pairs, keys, node, 0) for node in sorted(absent) if keys.member(node) in pairs]

@@ -100,8 +100,9 @@ Examples:
   timestone cluster status etcd://127.0.0.1:2379/plant
   timestone cluster status etcd://127.0.0.1:2379/plant --json | jq .shards
 
-Exit codes: 0 every shard has a leader, or the cluster has no log; 1 a shard has
-none; 64 invalid arguments; 74 etcd does not answer, or has no such cluster.
+Exit codes: 0 every shard takes appends, or the cluster has no log; 1 a shard
+has no leader, or fewer in-sync replicas run than it needs; 64 invalid
+arguments; 74 etcd does not answer, or has no such cluster.
 """
 _CONFIGURE_CLUSTER = """\
 Examples:
@@ -277,7 +278,7 @@ def status(url: str, as_json: bool, **access: Any) -> int:
         )
     else:
         print_tables(lambda console: _print_status(console, found))
-    return 0 if not found.logs or all(one.is_led for one in found.shards) else 1
+    return 0 if not found.logs or all(one.is_led and not one.is_short for one in found.shards) else 1
 
 
 def _print_status(console: "Console", found: "ClusterStatus") -> None:
@@ -334,6 +335,9 @@ def _print_status(console: "Console", found: "ClusterStatus") -> None:
             f"{len(found.nodes)} nodes for {places} places of replicas: {idle} {hold} nothing", soft_wrap=True
         )
     for shard in found.shards:
+        if shard.is_short:
+            needed = f"fewer than {found.cluster.min_isr} of its in-sync replicas run"
+            console.print(f"shard {shard.number}: appends wait: {needed}", soft_wrap=True)
         _print_unclean(console, shard)
 
 

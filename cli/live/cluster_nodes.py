@@ -32,10 +32,10 @@ Examples:
 
 NEW copies every shard of OLD, one after another, and takes its place once it is
 in sync. OLD may run, or be lost: then it is named by its id, which `cluster
-status` shows. If OLD leads a shard, NEW leads it next; stop OLD before, if it
-runs, so that no append is interrupted. The files of OLD stay where they are.
-If NEW leaves, or is not in sync in time, the shard stays as it is; the command
-may be repeated.
+status` shows. If it runs and leads a shard, it hands over to NEW, without an
+append of unknown outcome. The files of OLD stay where they are. If NEW leaves,
+or is not in sync in time, the shard stays as it is; the command may be
+repeated.
 """
 _MOVE = """\
 Examples:

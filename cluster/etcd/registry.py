@@ -30,7 +30,10 @@ def cluster_of(pairs: Mapping[str, KeyValue], keys: ClusterKeys) -> ClusterValue
     """Return the cluster of keys that were read. Raises WrongCluster, UndecodableValue."""
     pair = pairs.get(keys.cluster)
     if pair is None:
-        raise WrongCluster(f"cluster {keys.name!r} is not in etcd: make it with `timestone cluster init`")
+        raise WrongCluster(
+            f"cluster {keys.name!r} is not in etcd: make it with `timestone cluster init`, or if etcd has lost it, "
+            "start etcd from a backup, or run `timestone cluster restore`"
+        )
     return ClusterValue.decode(pair.value)
 
 

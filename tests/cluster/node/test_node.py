@@ -177,8 +177,11 @@ def test_no_node_leads_without_what_was_acknowledged_when_both_members_die_and_t
             third.kill()
             for number in range(20):  # the first one is acknowledged once the dead one was dismissed
                 await harness.append(b"w0 %d" % number)
-            leader.kill()
             other.kill()
+            await harness.until(lambda shard: shard.is_led and shard.is_short)
+            shown = await harness.command("status", expect=1)
+            assert "shard 0: appends wait: fewer than 2 of its in-sync replicas run" in shown
+            leader.kill()
             third.start()
             await harness.until_registered(third.name)
             for _ in range(16):  # for longer than the leases of the dead ones, and the time until an election
