@@ -21,6 +21,7 @@ from tests.support.ports import reserved_port
 from tests.support.quick_java import QUICK_JAVA
 
 SPARK = Path(pyspark.__file__).parent
+CHECKOUT = Path(__file__).parents[2]
 
 _JAVA = """\
 #!/bin/bash
@@ -153,7 +154,7 @@ class StandaloneCluster:
         if user is not None:
             there = pwd.getpwnam(user)
             os.chown(own, there.pw_uid, there.pw_gid)
-            mounts += _opened([Path(sys.base_prefix), self.root / "java", own])
+            mounts += _opened([Path(sys.base_prefix), CHECKOUT, Path(sys.prefix), self.root / "java", own])
             become = ["setpriv", f"--reuid={there.pw_uid}", f"--regid={there.pw_gid}", "--clear-groups"]
         return ["unshare", "--mount", "sh", "-c", " && ".join([*mounts, 'exec "$@"']), "sh", *become]
 
