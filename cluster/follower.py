@@ -55,7 +55,7 @@ class Follower:
     def answered(self, frame: Started | Diverged | Reset) -> None:
         """Do what the leader answers. A late answer to an earlier question is about other records than are here now."""
         name = frame.question.log
-        if name in self.started | self.lacking or frame.question != self.question(name):
+        if name in self.started or name in self.lacking or frame.question != self.question(name):
             return
         match frame:
             case Started():
