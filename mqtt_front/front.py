@@ -361,6 +361,7 @@ class MqttFront(Administration):
         for link in list(broker.connections.links):
             link.abort()
         broker.deadlines.stop()
+        broker.traces.tick(0)
         if broker.poller is not None:
             broker.poller.stop()
         assert self._threads is not None

@@ -87,15 +87,16 @@ class Traces:
             trace.acknowledged_ns, trace.answers = perf_counter_ns(), answers
         self.tick()
 
-    def tick(self) -> None:
-        """Report the traces that have ended. Called twice a second, too."""
+    def tick(self, delivery_ns: int = _DELIVERY_NS) -> None:
+        """Report the traces that have ended. Called twice a second, too, and with 0 when the front stops: a delivery
+        that was not noted by then is not waited for."""
         if not self.is_open:
             return
         now_ns = perf_counter_ns()
         left = []
         for trace in self._open:
             delivered_ns = self._delivered_ns(trace)
-            if trace.acknowledged_ns and (delivered_ns or now_ns - trace.acknowledged_ns > _DELIVERY_NS):
+            if trace.acknowledged_ns and (delivered_ns or now_ns - trace.acknowledged_ns > delivery_ns):
                 if trace.log is not None:
                     self._report(_facts(trace, delivered_ns))
             elif now_ns - trace.began_ns < 60 * _DELIVERY_NS:

@@ -83,6 +83,18 @@ def test_trace_at_level_memory_is_acknowledged_once_before_its_records_are_writt
         assert found[0]["acknowledged"] == 1
 
 
+def test_trace_that_waits_for_a_delivery_is_reported_when_the_front_stops(tmp_path: Path) -> None:
+    with (
+        mqtt_server(tmp_path, ack="synced", traces_per_s=100) as server,
+        RawClient(server.address, 4) as publisher,
+    ):
+        found = traced(server)
+        publisher.connect("publisher", clean=True)
+        publisher.publish("t", b"x", packet_id=1)
+        assert not found
+    assert [names(one) for one in found] == [["publish", "append", "flush", "acknowledge"]]
+
+
 @pytest.mark.slow
 def test_traces_are_as_few_as_asked_for(tmp_path: Path) -> None:
     for per_s in (0, 1):
