@@ -230,7 +230,8 @@ def server_state(sources: Sources, newest: Sample | None) -> ServerState:
 
 
 def live(sources: Sources) -> Live | None:
-    """Return the traffic between the last two looks at the server."""
+    """Return the traffic between the last two looks at the server. A node of a cluster that serves no clients has
+    none."""
     before, after = sources.statuses()
     if before is None or after is None or before["started_us"] != after["started_us"]:
         return None
@@ -240,14 +241,14 @@ def live(sources: Sources) -> Live | None:
         return None
 
     def rate(name: str) -> float:
-        return float(max(0, new[name] - old[name]) / passed_s)
+        return float(max(0, new.get(name, 0) - old.get(name, 0)) / passed_s)
 
     return Live(
         publishes_per_s=rate("publishes_received"),
         deliveries_per_s=rate("deliveries_sent"),
         bytes_in_per_s=rate("bytes_received"),
         bytes_out_per_s=rate("bytes_sent"),
-        connected=new["sessions_connected"],
+        connected=new.get("sessions_connected", 0),
         span_s=passed_s,
     )
 

@@ -26,7 +26,9 @@ from mqtt_front.codec.packets import Connack, Connect, Disconnect, Puback, Publi
 from mqtt_front.codec.properties import Properties
 from mqtt_front.reasons import Reason
 from tests.cluster.mqtt_cluster import MqttCluster, finish, last_words, mqtt_cluster, roaming, until
+from tests.cluster.node_processes import NodeProcess
 from tests.support.certificates import Authority
+from tests.support.console_client import Console
 from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_lasting import LastingDevice, LastingPublisher, LastingSubscriber
 from tests.support.ports import reserved_port
@@ -463,3 +465,28 @@ def test_address_of_a_client_is_that_at_its_door_when_it_is_passed_on(tmp_path: 
             until(lambda: f"'device' at {host}:{port} connected" in leader.output())
             client.socket.shutdown(socket.SHUT_WR)
             until(lambda: f"'device' at {host}:{port} disconnected" in leader.output())
+
+
+def test_console_of_each_node_has_the_traffic_of_the_clients_that_it_serves(tmp_path: Path) -> None:
+    with mqtt_cluster(tmp_path) as cluster, ExitStack() as stack:
+        leader = cluster.leader()
+        client = stack.enter_context(cluster.client("device", cluster.others(leader)[0])[0])
+        consoles = {node.name: stack.enter_context(Console(node.folder)) for node in cluster.nodes}
+
+        def live(node: NodeProcess) -> dict[str, float]:
+            console = consoles[node.name]
+            console.sources._status_s -= 1  # asks the node again
+            found = console.get("overview")["live"]
+            assert isinstance(found, dict), found
+            return found
+
+        for console in consoles.values():
+            assert console.get("overview")["live"] is None
+        for _ in range(20):
+            client.publish("t", b"x")
+        for node in cluster.nodes:
+            found = live(node)
+            served = (20, 1) if node is leader else (0, 0)
+            assert (round(found["publishes_per_s"] * found["span_s"]), found["connected"]) == served
+        cluster.drain(leader)
+        until(lambda: live(leader)["connected"] == 0)
