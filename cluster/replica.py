@@ -22,9 +22,7 @@ from .follower import Follower
 from .frames import Beat, Committed, Diverged, Fenced, Follow, Frame, Held, Records, Reset, Started
 from .leader import Leader
 from .replica_log import ReplicaLog
-from .shard_record import ShardRecord, node_of
-
-OLDER_ETCD = "etcd was restored from the past"
+from .shard_record import OLDER_ETCD, ShardRecord, node_of
 
 
 class Replica:

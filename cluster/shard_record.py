@@ -22,6 +22,8 @@ MOST_REPLICAS = 15
 MOST_LEFT = 1000
 """Nodes that are lost never say that they have deleted what they had."""
 MOST_GENERATION = 2**32 - 1
+OLDER_ETCD = "etcd was restored from the past"
+"""Beginning of each message that etcd has less than it had."""
 _VERSION = 1
 
 

@@ -1,7 +1,9 @@
 """A picture of the keys of one cluster that follows etcd, and this node's own registration.
 
 The picture is read whole every two seconds, and a watch reports the changes in between. A watch that ends is never
-resumed: the picture is read again first. So a node acts on no older view, also when etcd or the network is at fault."""
+resumed: the picture is read again first. So a node acts on no older view, also when etcd or the network is at fault.
+A picture at an earlier revision than this node knew before it asked for it is of another past, since reads are
+linearizable: nothing more is taken from such an etcd."""
 
 import asyncio
 import logging
@@ -11,7 +13,7 @@ from contextlib import suppress
 from timestone_cluster.errors import EtcdUnavailable, UndecodableValue, WatchEnded, WrongCluster
 from timestone_cluster.etcd.client import Change, Coordinator, KeyValue, Outcome, Picture
 from timestone_cluster.etcd.keys import ClusterKeys, ClusterValue, NodeValue
-from timestone_cluster.shard_record import member_of
+from timestone_cluster.shard_record import OLDER_ETCD, member_of
 
 LEASE_S = 3
 KEEP_ALIVE_S = 1.0
@@ -53,6 +55,9 @@ class Registry:
         self.revision = 0
         self.is_read = False
         """Whether the keys were read whole: before that, some may be missing here."""
+        self.refusal = ""
+        """Why nothing is taken from etcd now; empty if it is."""
+        self._restored = ""
         self._folders: dict[str, dict[str, KeyValue]] = {}
         """What `below` has found since the last change."""
         self._changed = changed
@@ -126,12 +131,40 @@ class Registry:
             ((node, value) for node, value in values if value is not None and value.name == name), None
         )
 
+    def cluster_joined(self, cluster_id: str) -> ClusterValue | None:
+        """Return the cluster that this node has joined, as of now; None if nothing may be taken from etcd, or before
+        the keys were read."""
+        if not self.is_read:
+            return None
+        found, why = None, self._restored or "the cluster in etcd is not the one that this node has joined"
+        try:
+            if not self._restored and (pair := self.pairs.get(self.keys.cluster)) is not None:
+                found = ClusterValue.decode(pair.value)
+        except UndecodableValue as error:
+            why = f"the cluster in etcd cannot be read: {error}"
+        if found is None or found.id != cluster_id:
+            if why != self.refusal:  # this is asked several times a second
+                _LOGGER.error("%s: nothing is taken from it", why)
+            self.refusal = why
+            return None
+        if self.refusal:
+            _LOGGER.warning("the cluster in etcd is the one that this node has joined again")
+            self.refusal = ""
+        return found
+
     async def refresh(self) -> None:
         """Read all keys now. Raises EtcdUnavailable."""
-        self._take(await self.etcd.read(self.keys.prefix))
+        known = self.revision
+        picture = await self.etcd.read(self.keys.prefix)
+        if picture.revision < known and not self._restored:
+            self._restored = (
+                f"{OLDER_ETCD}, from revision {known} to {picture.revision}, and this node has to start again"
+            )
+            self._changed()
+        self._take(picture)
 
     def _take(self, picture: Picture) -> None:
-        if picture.revision >= self.revision:
+        if picture.revision >= self.revision and not self._restored:
             self.pairs, self.revision, self.is_read = dict(picture.pairs), picture.revision, True
             self._folders.clear()
             self._changed()
@@ -175,7 +208,7 @@ class Registry:
 
     def _apply(self, change: Change) -> None:
         known = self.pairs.get(change.key)
-        if known is not None and known.revision >= change.revision:
+        if self._restored or (known is not None and known.revision >= change.revision):
             return  # a picture that was read in between is newer
         self.revision = max(self.revision, change.revision)
         self._folders.clear()
@@ -202,13 +235,20 @@ class Registration:
     """This node's key, which exists while the process is alive and its event loop runs."""
 
     def __init__(
-        self, etcd: Coordinator, key: str, member: str, value: NodeValue, registered: Callable[[int], None]
+        self,
+        etcd: Coordinator,
+        key: str,
+        member: str,
+        value: NodeValue,
+        registered: Callable[[int], None],
+        is_joined: Callable[[], bool],
     ) -> None:
-        """member: key that keeps the value when the node ends. registered: called with each new run."""
+        """member: key that keeps the value when the node ends. registered: called with each new run. is_joined: whether
+        etcd has the cluster of this node, which does not register elsewhere."""
         self._etcd = etcd
         self._key, self._member = key, member
         self._value = value
-        self._registered = registered
+        self._registered, self._is_joined = registered, is_joined
         self._lease = self._created = 0
         self._written = value
 
@@ -226,7 +266,9 @@ class Registration:
         while True:
             try:
                 if self._lease == 0 or not await self._etcd.keep_alive(self._lease):
-                    await self._register()
+                    self._lease = 0
+                    if self._is_joined():
+                        await self._register()
                 elif self._written != self._value:
                     await self._rewrite()
             except EtcdUnavailable as error:
@@ -234,7 +276,6 @@ class Registration:
             await asyncio.sleep(KEEP_ALIVE_S)
 
     async def _register(self) -> None:
-        self._lease = 0
         lease = await self._etcd.grant(LEASE_S)
         value = self._value
         await self._etcd.put(self._member, value.encode())

@@ -18,7 +18,6 @@ from timestone_cluster.deadlines import TICK_S
 from timestone_cluster.division import Division
 from timestone_cluster.errors import (
     EtcdUnavailable,
-    UndecodableValue,
     WrongCluster,
 )
 from timestone_cluster.etcd.client import Coordinator
@@ -86,7 +85,7 @@ class Node:
         self._value = NodeValue(name, "", zone, weight, *LEVELS)
         self._listen, self._advertise, self._tls = listen, advertise, tls
         self._host, self._fronts, self.failed = host, fronts, failed
-        self.address = self.id = self._refusal = ""
+        self.address = self.id = ""
         self._run = 0
         self._cluster: ClusterValue | None = None
         self._finding: asyncio.Task[Any] | None = None
@@ -155,7 +154,9 @@ class Node:
         whole = self._host is not None and self._cluster.shards > 1
         self._value = replace(self._value, peer=self.address, fronts=fronts, observes=whole, is_behind=whole)
         keys = self._keys.node(self.id), self._keys.member(self.id)
-        registration = self._registration = Registration(self._etcd, *keys, self._value, self._registered)
+        registration = self._registration = Registration(
+            self._etcd, *keys, self._value, self._registered, lambda: self._cluster_now() is not None
+        )
         self._placement = Placement(
             self._etcd, self._keys, self._registry, self.id, lambda: registration.lease, self._arrivals
         )
@@ -346,23 +347,8 @@ class Node:
 
     def _cluster_now(self) -> ClusterValue | None:
         """Return what etcd has of the cluster; None if nothing may be taken from it, or before its keys were read."""
-        if not self._registry.is_read:
-            return None
-        pair = self._registry.pairs.get(self._keys.cluster)
-        found, why = None, "the cluster in etcd is not the one that this node has joined"
-        try:
-            found = ClusterValue.decode(pair.value) if pair is not None else None
-        except UndecodableValue as error:
-            why = f"the cluster in etcd cannot be read: {error}"
-        if found is None or self._cluster is None or found.id != self._cluster.id:
-            if why != self._refusal:  # this is asked several times a second
-                _LOGGER.error("%s: nothing is taken from it", why)
-            self._refusal = why
-            return None
-        if self._refusal:
-            _LOGGER.warning("the cluster in etcd is the one that this node has joined again")
-            self._refusal = ""
-        if found.level > LEVELS[1]:
+        found = self._registry.cluster_joined(self._cluster.id) if self._cluster is not None else None
+        if found is not None and found.level > LEVELS[1]:
             self.failed(_wrong_level(found.level))
             return None
         return found
@@ -488,7 +474,8 @@ class Node:
             "observed": sum(one.replica.observes for one in self.shards.values()),
             "leading": sum(isinstance(role, Leader) and role.is_serving for role in roles),
             "alarms": sum(bool(one.alarm) for one in self.shards.values())
-            + len(self._held.lost if self._held else ()),
+            + len(self._held.lost if self._held else ())
+            + bool(self._registry.refusal),
             "links": sum(link.is_up for link in self._links.values()),
             **(self._host.status() if self._host is not None else {}),
         }

@@ -33,9 +33,9 @@ from timestone_cluster.leader import Leader
 from timestone_cluster.node.flushes import Flushes
 from timestone_cluster.node.repair import Repair, answer, opened
 from timestone_cluster.node.shipping import Said, Shared, Shipping, Surroundings, append, now_s
-from timestone_cluster.replica import OLDER_ETCD, Replica
+from timestone_cluster.replica import Replica
 from timestone_cluster.replica_log import ReplicaLog, Run
-from timestone_cluster.shard_record import ShardRecord, node_of
+from timestone_cluster.shard_record import OLDER_ETCD, ShardRecord, node_of
 from timestone_cluster.transport.wire import encoded
 
 _LOGGER = logging.getLogger("timestone.cluster")

@@ -13,8 +13,10 @@ from tests.cluster.node_processes import NodeProcess
 from timestone.errors import NotLeader
 from timestone_cluster.errors import ClusterError
 from timestone_cluster.etcd.keys import WRITTEN_LEVEL, ClusterValue
+from timestone_cluster.etcd.registry import KEEP_ALIVE_S
 from timestone_cluster.moving import replace_node
 from timestone_cluster.node.client import ClusterClient
+from timestone_cluster.operations import make_cluster
 from timestone_cluster.recovery import Report, _best, _given_up
 from timestone_cluster.shard_record import ShardRecord, Unclean
 from timestone_cluster.transport.wire import LogState
@@ -91,9 +93,7 @@ def test_nothing_acknowledged_is_lost_when_etcd_is_restored_from_before_a_change
             restore(harness, tmp_path / "snapshot")
             for node in harness.nodes:
                 node.start()
-            async with asyncio.timeout(NEVER_S):
-                while not all("etcd was restored from the past" in node.output() for node in harness.nodes):
-                    await asyncio.sleep(0.05)
+            await until_said(harness, "etcd was restored from the past")
             assert "would lead next" in await harness.command("repair-metadata")
             await harness.command("repair-metadata", "--yes")
             await harness.until_in_sync()
@@ -145,6 +145,53 @@ def test_nodes_with_more_lead_after_etcd_was_restored_and_one_that_was_away_lead
 
 @pytest.mark.slow
 @pytest.mark.cluster
+def test_running_nodes_take_nothing_from_an_etcd_that_was_restored_and_serve_on(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with log_cluster(tmp_path) as harness:
+            await harness.until_in_sync()
+            await harness.append(b"w0 0")
+            harness.server.save_snapshot(tmp_path / "snapshot")
+            for _ in range(200):  # so that it stays behind for long
+                await harness.etcd.put("another key", b"")
+            harness.server.restore_snapshot(tmp_path / "snapshot")
+            await until_said(harness, "etcd was restored from the past")
+            await harness.append(b"w0 1")
+            for node in harness.nodes:
+                node.kill()
+                node.start()
+            await harness.append(b"w0 2")
+            await harness.until_in_sync()
+            await harness.check()
+
+    asyncio.run(run())
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
+def test_running_nodes_do_not_join_a_cluster_that_was_made_in_the_place_of_theirs(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with log_cluster(tmp_path) as harness:
+            await harness.until_in_sync()
+            await harness.append(b"w0 0")
+            harness.server.save_snapshot(tmp_path / "snapshot")
+            await harness.etcd.delete(KEYS.cluster)
+            await make_cluster(harness.etcd, KEYS, shards=1, replicas=3)
+            await until_said(harness, "not the one that this node has joined")
+            harness.server.end_leases()
+            await asyncio.sleep(3 * KEEP_ALIVE_S)
+            assert not (await harness.etcd.read(f"{KEYS.prefix}nodes/")).pairs
+            restore(harness, tmp_path / "snapshot")
+            for node in harness.nodes:
+                node.start()
+            await harness.append(b"w0 1")
+            await harness.until_in_sync()
+            await harness.check()
+
+    asyncio.run(run())
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
 def test_whole_replica_leads_by_command_where_the_one_with_more_has_lost_topic_names(tmp_path: Path) -> None:
     async def run() -> None:
         async with log_cluster(tmp_path) as harness:
@@ -181,6 +228,13 @@ def shown(node: NodeProcess) -> int:
     """Return how many records of the log the files of a node show."""
     with timestone.view(node.folder) as view:
         return view.log(LOG, 0).end_offset
+
+
+async def until_said(harness: LogCluster, words: str) -> None:
+    """Wait until all nodes have logged something."""
+    async with asyncio.timeout(NEVER_S):
+        while not all(words in node.output() for node in harness.nodes):
+            await asyncio.sleep(0.05)
 
 
 def restore(harness: LogCluster, snapshot: Path) -> None:

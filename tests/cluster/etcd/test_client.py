@@ -160,7 +160,9 @@ def test_registration_and_picture_go_on_when_etcd_answers_oddly(caplog: pytest.L
     async def run(answer: bytes) -> None:
         async with answering(answer) as url, EtcdClient([url]) as etcd:
             registry = Registry(etcd, keys, lambda: None)
-            registration = Registration(etcd, keys.node("a"), keys.member("a"), value, lambda run: None)
+            registration = Registration(
+                etcd, keys.node("a"), keys.member("a"), value, lambda run: None, lambda: True
+            )
             tasks = [asyncio.ensure_future(one.run()) for one in (registry, registration)]
             async with asyncio.timeout(20):
                 while "does not answer" not in caplog.text:

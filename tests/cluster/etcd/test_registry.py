@@ -4,6 +4,7 @@ import asyncio
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ from tests.cluster.etcd_server import EtcdServer, etcd_server, eventually
 from timestone_cluster.etcd.client import EtcdClient
 from timestone_cluster.etcd.keys import ClusterKeys, NodeValue
 from timestone_cluster.etcd.registry import Registration, Registry
+from timestone_cluster.operations import make_cluster
 
 pytestmark = pytest.mark.slow
 KEYS = ClusterKeys("plant")
@@ -47,17 +49,58 @@ def test_picture_follows_etcd_also_over_a_pause_and_a_compaction(server: EtcdSer
     asyncio.run(run())
 
 
+def test_picture_stays_when_etcd_is_restored_from_the_past_and_nothing_is_registered_in_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The etcd has passed the revision that was known when it is read again after a while."""
+
+    async def run(server: EtcdServer) -> None:
+        async with EtcdClient([server.url]) as etcd, EtcdClient([server.url]) as other:
+            await make_cluster(other, KEYS, shards=1, replicas=1)
+            server.save_snapshot(tmp_path / "snapshot")
+            await other.put(KEYS.log("lost"), b"")
+            registry = Registry(etcd, KEYS, lambda: None)
+            cluster = await registry.found_cluster(10)
+            server.restore_snapshot(tmp_path / "snapshot")
+            task = asyncio.ensure_future(registry.run())
+            await eventually(lambda: registry.cluster_joined(cluster.id) is None)
+            assert "etcd was restored from the past, from revision" in registry.refusal
+            runs: list[int] = []
+            registration = Registration(
+                etcd, KEYS.node("a"), KEYS.member("a"), VALUE, runs.append,
+                lambda: registry.cluster_joined(cluster.id) is not None,
+            )  # fmt: skip
+            registering = asyncio.ensure_future(registration.run())
+            for number in range(10):
+                await other.put(KEYS.log(f"later{number}"), b"")
+            await registry.refresh()
+            await asyncio.sleep(0.2)
+            assert registry.below("logs").keys() == {"lost"}
+            assert KEYS.node("a") not in (await other.read(KEYS.prefix)).pairs and not runs
+            task.cancel()
+            registering.cancel()
+            again = Registry(etcd, KEYS, lambda: None)
+            assert await again.found_cluster(10) == cluster == again.cluster_joined(cluster.id)
+            assert "lost" not in again.below("logs")
+
+    with etcd_server(tmp_path / "etcd") as server:
+        asyncio.run(run(server))
+    assert caplog.text.count("nothing is taken from it") == 1
+
+
 def test_node_is_registered_again_as_another_life_when_its_lease_was_lost(server: EtcdServer) -> None:
     async def run() -> None:
         async with EtcdClient([server.url]) as etcd:
             runs: list[int] = []
-            registration = Registration(etcd, KEYS.node("a"), KEYS.member("a"), VALUE, runs.append)
+            registration = Registration(
+                etcd, KEYS.node("a"), KEYS.member("a"), VALUE, runs.append, lambda: True
+            )
             task = asyncio.ensure_future(registration.run())
             await eventually(lambda: len(runs) == 1)
             await etcd.revoke(registration._lease)
             await eventually(lambda: len(runs) == 2)
             task.cancel()
-            again = Registration(etcd, KEYS.node("a"), KEYS.member("a"), VALUE, runs.append)
+            again = Registration(etcd, KEYS.node("a"), KEYS.member("a"), VALUE, runs.append, lambda: True)
             task = asyncio.ensure_future(again.run())  # of a process that was started before the lease ended
             await eventually(lambda: len(runs) == 3)
             task.cancel()
@@ -73,7 +116,9 @@ def test_registration_stays_the_same_when_its_value_changes(server: EtcdServer) 
         async with EtcdClient([server.url]) as etcd:
             runs: list[int] = []
             registry = Registry(etcd, KEYS, lambda: None)
-            registration = Registration(etcd, KEYS.node("b"), KEYS.member("b"), VALUE, runs.append)
+            registration = Registration(
+                etcd, KEYS.node("b"), KEYS.member("b"), VALUE, runs.append, lambda: True
+            )
             tasks = [asyncio.ensure_future(one.run()) for one in (registration, registry)]
             await eventually(lambda: registry.value_of("b") == VALUE)
             changed = replace(VALUE, is_behind=True)
