@@ -72,7 +72,7 @@ def test_append_raises_the_error_of_the_leader_when_its_disk_is_full_and_is_trie
         facts = caught.value.path, caught.value.free_bytes, caught.value.limit_bytes
         assert (facts, str(caught.value)) == ((leader.logs["a-1"].folder, 4, 4), str(StorageFull(*facts)))
         with pytest.raises(TimeoutError, match=r"may be in the log: 0; .* 4 bytes free"):
-            await client.append_again("a", [b"2"], shard=1, timeout_s=1)
+            await client.append_again("a", [b"2"], shard=1, timeout_s=3)
         waiting = asyncio.create_task(client.append_again("a", [b"3"], shard=1))
         await asyncio.sleep(0.2)
         files.free = None
