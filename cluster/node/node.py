@@ -16,10 +16,7 @@ from timestone_cluster.affinity import Arrivals
 from timestone_cluster.balancer import after
 from timestone_cluster.deadlines import TICK_S
 from timestone_cluster.division import Division
-from timestone_cluster.errors import (
-    EtcdUnavailable,
-    WrongCluster,
-)
+from timestone_cluster.errors import EtcdUnavailable, WrongCluster
 from timestone_cluster.etcd.client import Coordinator
 from timestone_cluster.etcd.keys import (
     BEATS_LEVEL,
@@ -126,18 +123,12 @@ class Node:
         """Join the cluster: listen, then register. Raises WrongCluster, EtcdUnavailable after 30 s, OSError, and
         ValueError for a front that the cluster cannot have, or a name that a running node has."""
         self._finding = asyncio.current_task()
-        self._cluster, self._finding = await self._registry.found_cluster(_ETCD_S), None
-        if not LEVELS[0] <= self._cluster.level <= LEVELS[1]:
-            raise _wrong_level(self._cluster.level)
-        if self._host is not None:
-            await self._host.make_logs(self._etcd, self._keys, self._cluster)
-        if self._fronts is not None:
-            await self._fronts.make_logs(self._etcd, self._keys)
-        self.id = await identity_joined(self._store, self._registry, self._cluster.id, self._value.name)
-        if self._cluster.ack is Ack.WRITTEN:
+        cluster = self._cluster = await self._joined()
+        self._finding = None
+        if cluster.ack is Ack.WRITTEN:
             self._value = replace(self._value, boot=boot_of(self._store.path, self._store.boot_id))
         has_front, member = self._host is not None or self._fronts is not None, self._member
-        held = self._held = HeldShards(self._store, self._cluster, member, self, has_front=has_front)
+        held = self._held = HeldShards(self._store, cluster, member, self, has_front=has_front)
         if (deleting := held.delete(self._registry.below("deleted"))) is not None:
             await deleting  # before any front reads them
         requests = Requests(self._store, held.shards, held.damaged, self._host, self.own_logs, held.observed)
@@ -168,6 +159,27 @@ class Node:
         self._start(self._watch_damage(held))
         self._start(self._discard(held))
         self._start(self._watch_space())
+
+    async def _joined(self) -> ClusterValue:
+        """Return the cluster once this node is one of it, with the logs of its fronts: again while etcd does not
+        answer. See `start`."""
+        loop = asyncio.get_running_loop()
+        ends_s = loop.time() + _ETCD_S
+        while True:
+            try:
+                found = await self._registry.found_cluster(ends_s - loop.time())
+                if not LEVELS[0] <= found.level <= LEVELS[1]:
+                    raise _wrong_level(found.level)
+                if self._host is not None:
+                    await self._host.make_logs(self._etcd, self._keys, found)
+                if self._fronts is not None:
+                    await self._fronts.make_logs(self._etcd, self._keys)
+                self.id = await identity_joined(self._store, self._registry, found.id, self._value.name)
+                return found
+            except EtcdUnavailable:
+                if loop.time() > ends_s:
+                    raise
+                await asyncio.sleep(TICK_S)
 
     def interrupt(self) -> None:
         """Cancel a start that waits for etcd."""

@@ -27,8 +27,9 @@ from tests.support.workload import crash_config
 from timestone.errors import CorruptRecord, NotLeader
 from timestone.replication.replicated_log import ReplicatedLog
 from timestone.store import Store
-from timestone_cluster.errors import AppendUnknown
-from timestone_cluster.etcd.client import EtcdClient, Outcome
+from timestone_cluster.errors import AppendUnknown, EtcdUnavailable
+from timestone_cluster.etcd.client import EtcdClient, Outcome, Picture
+from timestone_cluster.etcd.keys import NodeValue
 from timestone_cluster.moving import drain_node, replace_node, undrain_node
 from timestone_cluster.node import node as node_module
 from timestone_cluster.node.client import ClusterClient
@@ -469,6 +470,34 @@ def test_node_whose_port_for_mqtt_is_taken_names_mqtt(tmp_path: Path) -> None:
             finally:
                 node.kill()
             assert f"cluster: mqtt: cannot listen on {where}: " in node.output()
+
+    asyncio.run(run())
+
+
+def test_node_starts_when_etcd_fails_between_its_answers(tmp_path: Path) -> None:
+    class Failing(EtcdClient):
+        reads = 0
+
+        async def read(self, prefix: str) -> Picture:
+            self.reads += 1
+            if self.reads % 2 == 0:
+                raise EtcdUnavailable("connection reset by peer")
+            return await super().read(prefix)
+
+    async def run() -> None:
+        with etcd_server(tmp_path / "etcd") as server:
+            store = Store(tmp_path / "data", crash_config(), log_type=ReplicatedLog)
+            etcd = Failing([server.url])
+            await make_cluster(etcd, KEYS, shards=1, replicas=1)
+            killed = NodeValue("a", "127.0.0.1:7000")  # the start waits until its registration is gone
+            await etcd.put(KEYS.node("0123456789abcdef"), killed.encode(), lease=await etcd.grant(1))
+            node = node_module.Node(
+                store, etcd, KEYS, name="a", listen=("127.0.0.1", 0), failed=lambda error: None
+            )
+            await node.start()
+            assert etcd.reads > 3
+            await node.stop()
+            store.close()
 
     asyncio.run(run())
 
