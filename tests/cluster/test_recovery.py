@@ -16,7 +16,7 @@ from timestone_cluster.etcd.keys import WRITTEN_LEVEL, ClusterValue
 from timestone_cluster.etcd.registry import KEEP_ALIVE_S
 from timestone_cluster.moving import replace_node
 from timestone_cluster.node.client import ClusterClient
-from timestone_cluster.operations import make_cluster
+from timestone_cluster.operations import make_cluster, make_log
 from timestone_cluster.recovery import Report, _best, _given_up
 from timestone_cluster.shard_record import ShardRecord, Unclean
 from timestone_cluster.transport.wire import LogState
@@ -153,6 +153,10 @@ def test_running_nodes_take_nothing_from_an_etcd_that_was_restored_and_serve_on(
             harness.server.save_snapshot(tmp_path / "snapshot")
             for _ in range(200):  # so that it stays behind for long
                 await harness.etcd.put("another key", b"")
+            await make_log(harness.etcd, KEYS, "late")
+            async with asyncio.timeout(NEVER_S):  # until the nodes know such a revision
+                while not all((node.folder / "late-0").exists() for node in harness.nodes):
+                    await asyncio.sleep(0.05)
             harness.server.restore_snapshot(tmp_path / "snapshot")
             await until_said(harness, "etcd was restored from the past")
             await harness.append(b"w0 1")

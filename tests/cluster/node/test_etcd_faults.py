@@ -41,8 +41,9 @@ def test_no_append_fails_while_etcd_is_away_and_appends_resume_after_it_when_a_n
         async with log_cluster(tmp_path) as cluster:
             await cluster.until_in_sync()
             dies = await choose(cluster)
-            async with cluster.writing():
-                await cluster.until_more(1)
+            async with cluster.writing(2):
+                while len({payload.split()[0] for payload in cluster.acknowledged}) < 2:
+                    await asyncio.sleep(0.02)  # a writer finds the leader by etcd
                 cluster.server.stop()
                 ends_s = time.monotonic() + SECONDS
                 while time.monotonic() < ends_s:

@@ -21,6 +21,7 @@ from timestone.record import FLAG_QOS_SHIFT, Header, HeaderKind, encode_headers
 from timestone.replication.replicated_log import ReplicatedLog
 from timestone.store import Store
 from timestone.writing.write_batch import WriteBatch
+from timestone_cluster.deadlines import TICK_S
 from timestone_cluster.fronts.state_log import STATE_LOG
 from timestone_cluster.node import forwarded, forwarding
 from timestone_cluster.node.forwarding import ForeignTopics, ForwardedLog, Stream
@@ -69,6 +70,13 @@ class Leader:
         for shard in self.shards.values():
             assert self.record is not None
             shard.record_seen(self.record, 1)
+        self._ticks = asyncio.create_task(self._tick())
+
+    async def _tick(self) -> None:
+        while True:  # as a node does: a shard without it has been suspended, and acknowledges nothing
+            for shard in self.shards.values():
+                shard.tick({"leader": 1}, set(), set())
+            await asyncio.sleep(TICK_S)
 
     def stream(self, generation: int = 1) -> Stream:
         """Return a new stream of home 0."""
@@ -84,6 +92,7 @@ class Leader:
         return [bytes(record.payload) for record in self.logs["a-1"]]
 
     async def stop(self) -> None:
+        self._ticks.cancel()
         for stream in self.streams:
             stream.close()
         await self.listener.stop()
