@@ -51,8 +51,14 @@ class LogCluster:
                 await asyncio.sleep(0.05)
 
     async def until_in_sync(self, count: int = 3) -> ShardStatus:
-        """Wait until the shard is led with so many nodes in sync."""
-        return await self.until(lambda shard: shard.is_led and len(shard.in_sync) == count)
+        """Wait until the shard is led with so many nodes in sync, and its leader serves: they follow it then."""
+        return await self.until(lambda shard: len(shard.in_sync) == count and self._is_served(shard))
+
+    def _is_served(self, shard: ShardStatus) -> bool:
+        said = f"shard 0: serves in generation {shard.generation}\n"
+        return shard.is_led and any(
+            node.node_id() == shard.leader and said in node.output() for node in self.nodes
+        )
 
     async def until_another_leads(self, node: NodeProcess) -> ShardStatus:
         """Wait until the shard is led, and not by this node."""
