@@ -55,6 +55,9 @@ def test_deleted_keys_stay_deleted_on_all_replicas_when_one_was_away_over_tombst
             await harness.until_in_sync()
             leader = await harness.leader()
             away, other = harness.others(leader)
+            async with asyncio.timeout(NEVER_S):
+                while ("key/0", b"here") not in visible(away):  # until it knows that they are committed
+                    await asyncio.sleep(0.05)
             away.kill()
             await put(*[(key, b"") for key in keys[:5]])
             for node in (leader, other):
