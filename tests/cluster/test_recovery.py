@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import timestone
+from tests.cluster.etcd_server import eventually
 from tests.cluster.log_cluster import KEYS, LOG, NEVER_S, LogCluster, log_cluster
 from tests.cluster.node_processes import NodeProcess
 from timestone.errors import NotLeader
@@ -154,9 +155,10 @@ def test_running_nodes_take_nothing_from_an_etcd_that_was_restored_and_serve_on(
             for _ in range(200):  # so that it stays behind for long
                 await harness.etcd.put("another key", b"")
             await make_log(harness.etcd, KEYS, "late")
-            async with asyncio.timeout(NEVER_S):  # until the nodes know such a revision
-                while not all((node.folder / "late-0").exists() for node in harness.nodes):
-                    await asyncio.sleep(0.05)
+            # until the nodes know such a revision
+            await eventually(
+                lambda: all((node.folder / "late-0").exists() for node in harness.nodes), NEVER_S
+            )
             harness.server.restore_snapshot(tmp_path / "snapshot")
             await until_said(harness, "etcd was restored from the past")
             await harness.append(b"w0 1")
@@ -236,9 +238,7 @@ def shown(node: NodeProcess) -> int:
 
 async def until_said(harness: LogCluster, words: str) -> None:
     """Wait until all nodes have logged something."""
-    async with asyncio.timeout(NEVER_S):
-        while not all(words in node.output() for node in harness.nodes):
-            await asyncio.sleep(0.05)
+    await eventually(lambda: all(words in node.output() for node in harness.nodes), NEVER_S)
 
 
 def restore(harness: LogCluster, snapshot: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import timestone
+from tests.cluster.etcd_server import eventually
 from tests.cluster.log_cluster import KEYS, LOG, NEVER_S, log_cluster
 from tests.cluster.node_processes import NodeProcess
 from timestone_cluster.operations import configure_log
@@ -55,9 +56,8 @@ def test_deleted_keys_stay_deleted_on_all_replicas_when_one_was_away_over_tombst
             await harness.until_in_sync()
             leader = await harness.leader()
             away, other = harness.others(leader)
-            async with asyncio.timeout(NEVER_S):
-                while ("key/0", b"here") not in visible(away):  # until it knows that they are committed
-                    await asyncio.sleep(0.05)
+            # until it knows that they are committed
+            await eventually(lambda: ("key/0", b"here") in visible(away), NEVER_S)
             away.kill()
             await put(*[(key, b"") for key in keys[:5]])
             for node in (leader, other):

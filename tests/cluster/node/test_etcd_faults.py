@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.etcd_server import EtcdServer
+from tests.cluster.etcd_server import EtcdServer, eventually
 from tests.cluster.held_proxy import HeldProxy, held_proxy
-from tests.cluster.log_cluster import KEYS, LogCluster, log_cluster
+from tests.cluster.log_cluster import KEYS, NEVER_S, LogCluster, log_cluster
 from tests.cluster.node_processes import NodeProcess
 from timestone_cluster.moving import drain_node, undrain_node
 
@@ -42,8 +42,8 @@ def test_no_append_fails_while_etcd_is_away_and_appends_resume_after_it_when_a_n
             await cluster.until_in_sync()
             dies = await choose(cluster)
             async with cluster.writing(2):
-                while len({payload.split()[0] for payload in cluster.acknowledged}) < 2:
-                    await asyncio.sleep(0.02)  # a writer finds the leader by etcd
+                # A writer finds the leader by etcd.
+                await eventually(lambda: len({one.split()[0] for one in cluster.acknowledged}) == 2, NEVER_S)
                 cluster.server.stop()
                 ends_s = time.monotonic() + SECONDS
                 while time.monotonic() < ends_s:
