@@ -295,27 +295,26 @@ class Shard:
 
     def _flush(self, name: str) -> None:
         if name not in self._flushing and not self._is_closed:
+            self._flushes.begin(self._logs[name], functools.partial(self._flushed, name, self._cuts))
             self._flushing.add(name)
-            ended = functools.partial(self._flushed, name, self._replica.logs[name], self._cuts)
-            self._flushes.begin(self._logs[name], ended)
 
-    def _flushed(self, name: str, state: ReplicaLog, cuts: int, outcome: int | Exception) -> None:
+    def _flushed(self, name: str, cuts: int, outcome: int | Exception) -> None:
         if self._is_closed or name not in self._logs:
             return None
         if isinstance(outcome, LogFailed):
             return self._around.failed(outcome)
         if isinstance(outcome, Exception):
             _LOGGER.error("shard %d: %s: %s", self.number, name, outcome)
-            self._loop.call_later(_REOPEN_S, self._flush_rest, name, state)
+            self._loop.call_later(_REOPEN_S, self._flush_rest, name)
             return None
         if cuts == self._cuts:  # otherwise it began in front of a cut
             self._replica.durable(name, outcome)
-        return self._flush_rest(name, state)
+        return self._flush_rest(name)
 
-    def _flush_rest(self, name: str, state: ReplicaLog) -> None:
+    def _flush_rest(self, name: str) -> None:
         self._perform()
         self._flushing.discard(name)
-        if self._replica.logs.get(name) is state and state.durable < state.end and not self._is_closed:
+        if (state := self._replica.logs.get(name)) is not None and state.durable < state.end:
             self._flush(name)
 
     def _start(self, coroutine: "asyncio._CoroutineLike[None]") -> None:

@@ -377,6 +377,7 @@ class LogCommit(loops.PreparedCommit):
         end, active_segment = self._end, self._active_segment
         if end.has_ended or active_segment.has_deferred_seals or not self.sync_lock.acquire(blocking=False):
             return None
+        background = None  # once another thread has ended this flush, the lock may be held for the next
         try:
             with end.lock:
                 self._flush_bytes = active_segment.unsynced_bytes
@@ -384,14 +385,14 @@ class LogCommit(loops.PreparedCommit):
                 if len(marks) == 1 and not end.topics.unsynced:
                     self.delay.begin()
                     if (begun := marks[0].writer.begin_flush(wake_fd)) is not None:
-                        self._background = BackgroundFlush(*begun, end_offset, marks[0])
+                        self._background = background = BackgroundFlush(*begun, end_offset, marks[0])
         except OSError as error:
             with end.lock:
                 end.fail_over_locked(error, end.topics.rewrite)
         finally:
-            if self._background is None:
+            if background is None:
                 self.sync_lock.release()
-        return self._background
+        return background
 
     def end_flush(self, background: BackgroundFlush) -> None:
         """Wait for the end of a flush that `begin_flush` has begun, and take note of it. Any thread may, and the second

@@ -10,6 +10,7 @@ from tests.cluster.transport.test_wire import body
 from tests.timestone.replication.replicas import replicated, submitted
 from timestone.config import Ack
 from timestone.errors import NotLeader
+from timestone.replication.replicated_log import ReplicatedLog
 from timestone_cluster.actions import Propose
 from timestone_cluster.deadlines import ASLEEP_S, WAKING_S
 from timestone_cluster.frames import Committed, Fenced, Follow, Held, Records, Reset, Started
@@ -184,6 +185,13 @@ def test_replica_has_caught_up_once_it_has_had_all_that_its_leader_has_committed
     following(tmp_path, check)
 
 
+def shipped(source: ReplicatedLog, first: int, end: int) -> Records:
+    found = source.read_stored(first, end, max_bytes=1 << 20)
+    names = ("t",)[first:]
+    data = StoredData(found.entries, found.data)
+    return Records(1, "telemetry-0", first, end, 1, 1 - len(names), names, data)
+
+
 def test_replica_holds_what_is_written_before_it_is_flushed_at_level_written(tmp_path: Path) -> None:
     async def run() -> None:
         around = Noted()
@@ -198,11 +206,56 @@ def test_replica_holds_what_is_written_before_it_is_flushed_at_level_written(tmp
             question = around.sent[-1]
             assert isinstance(question, Follow)
             shard.received("a@1", Started(1, question))
-            found = source.read_stored(0, 2, max_bytes=1 << 20)
-            data = StoredData(found.entries, found.data)
-            shard.received("a@1", Records(1, "telemetry-0", 0, 2, 1, 0, ("t",), data))
+            shard.received("a@1", shipped(source, 0, 2))
             assert around.sent[-1] == Held(1, "telemetry-0", 2, 0)
             assert log.synced_offset == 0
+            await shard.close()
+
+    asyncio.run(run())
+
+
+def test_replica_that_has_begun_again_holds_further_records_whichever_way_its_last_flush_went(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError("as by a fault of the code")
+
+    async def held(around: Noted, offset: int) -> None:
+        async with asyncio.timeout(20):
+            while Held(1, "telemetry-0", offset) not in around.sent:
+                await asyncio.sleep(0.001)
+
+    async def run() -> None:
+        around = Noted()
+        with replicated(tmp_path / "b") as log, replicated(tmp_path / "a") as source:
+            source.lead(1)
+            submitted(source, b"one", b"two", b"three")
+            shard = Shard(0, "b", 1, 2, {"telemetry-0": log}, frozenset(), around)
+            record = ShardRecord.first(("a", "b", "c")).elected("a", 1, 2)
+            assert record is not None
+
+            def follows() -> None:
+                shard.record_seen(record, 1)
+                question = around.sent[-1]
+                assert isinstance(question, Follow)
+                shard.received("a", Started(1, question))
+
+            follows()
+            with monkeypatch.context() as patch:
+                patch.setattr(shard._flushes, "begin", fails)
+                shard.received("a", shipped(source, 0, 1))
+            assert shard.replica.role is None, "it has begun again"
+            follows()
+            late = list[Callable[[int | Exception], None]]()
+            with monkeypatch.context() as patch:
+                patch.setattr(shard._flushes, "begin", lambda log, ended: late.append(ended))
+                shard.received("a", shipped(source, 1, 2))
+            assert len(late) == 1
+            shard._begin_again(ValueError("as when another action fails"))
+            follows()
+            shard.received("a", shipped(source, 2, 3))
+            late[0](2)  # tells nothing of what was written since, which is flushed now
+            await held(around, 3)
             await shard.close()
 
     asyncio.run(run())

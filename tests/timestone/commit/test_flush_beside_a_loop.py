@@ -2,10 +2,13 @@
 
 import os
 import select
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,6 +22,9 @@ from timestone.kernel import loops
 from timestone.log import Log
 from timestone.store import Store
 from timestone.writing.write_batch import WriteBatch
+
+if TYPE_CHECKING:
+    from _typeshed import TraceFunction
 
 
 class Disk(Files):
@@ -166,6 +172,29 @@ def test_other_threads_end_flushes_while_the_loop_begins_them(log: Log, wake_fd:
     assert count == 100
     log.sync()
     assert log.synced_offset == log.end_offset
+
+
+def test_lock_of_a_flush_that_another_thread_ends_is_released_once(log: Log, wake_fd: int) -> None:
+    """Another thread ends it before the next line of the one that has begun it."""
+    code, ended = LogCommit.begin_flush.__code__, list[BackgroundFlush]()
+
+    def ends(frame: FrameType, event: str, _: object) -> "TraceFunction":
+        background = log._commit._background
+        if frame.f_code is code and background is not None and not log._end.lock.locked():
+            ended.append(background)
+            thread = threading.Thread(target=log._commit.end_flush, args=(background,))
+            thread.start()
+            thread.join(20)
+        return ends
+
+    sys.settrace(ends)
+    try:
+        background = begun(log._commit, wake_fd)
+    finally:
+        sys.settrace(None)
+    assert ended == [background] and not log._commit.sync_lock.locked()
+    log._commit.end_flush(background)
+    assert log.synced_offset == log.end_offset == 2
 
 
 def test_records_are_written_again_when_the_flush_fails(
