@@ -235,4 +235,4 @@ def _steps(situation: Situation, number: int, record: ShardRecord) -> Iterator[S
         and ready[0] == record.replicas[0] == wanted[0]
         and situation.handed_s >= situation.leader_pause_s
     ):
-        yield HandOver(number, ready[0], f"{ready[0]} is its preferred leader")
+        yield HandOver(number, ready[0], "the preferred leader")

@@ -101,6 +101,14 @@ class Registry:
             _LOGGER.error("node %s: %s", node, error)
             return None
 
+    def shown(self, text: str) -> str:
+        """Return a text for people: behind the id of each node is its name."""
+        known = {**self.below("members"), **self.below("nodes")}
+        for node in [one for one in known if one in text]:
+            with suppress(UndecodableValue):
+                text = text.replace(node, f"{node} ({NodeValue.decode(known[node].value).name})")
+        return text
+
     async def found_cluster(self, within_s: float) -> ClusterValue:
         """Read all keys, again while etcd does not answer, and return the cluster. Raises EtcdUnavailable after so
         long, WrongCluster, UndecodableValue."""

@@ -95,6 +95,7 @@ class Node:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._is_due, self._is_changed = asyncio.Event(), asyncio.Event()
         self._registry = Registry(etcd, keys, self._is_changed.set)
+        self.shown = self._registry.shown
         self._registration: Registration | None = None
         self._listener: Listener | None = None
 

@@ -174,7 +174,7 @@ class Placement:
                 _LOGGER.info("shard %d: its clients come in through other nodes", number)
                 await self._etcd.delete(self._keys.near(number))
             else:
-                _LOGGER.info("shard %d: most clients come in through %s", number, near)
+                _LOGGER.info("shard %d: most clients come in through %s", number, self._registry.shown(near))
                 await self._etcd.put(self._keys.near(number), near.encode())
             self._registry.wake()
 
@@ -201,11 +201,12 @@ class Placement:
                 outcome = await self._etcd.put(key, value, revision=pair.revision, present=present)
                 self._registry.note(outcome)
                 if outcome.is_done:
-                    _LOGGER.info("shard %d: %s", number, reason)
+                    _LOGGER.info("shard %d: %s", number, self._registry.shown(reason))
             case HandOver(number, node, reason):
                 key = self._keys.wanted(number)
                 outcome = await self._etcd.put(key, node.encode(), revision=0, lease=self._lease())
-                _LOGGER.info("shard %d: to be led by %s: %s", number, node, reason)
+                text = self._registry.shown(f"to be led by {node}: {reason}")
+                _LOGGER.info("shard %d: %s", number, text)
                 self._registry.note(outcome)
             case Settle(number):
                 await self._etcd.delete(self._keys.wanted(number))

@@ -121,7 +121,7 @@ class Shard:
         if self.alarm.startswith(OLDER_ETCD) and self._replica.record is record:
             self.alarm = ""  # repaired by command
         if before is None or (before.generation, before.leader) != (record.generation, record.leader):
-            leader = record.leader or "none"
+            leader = self._around.shown(record.leader or "none")
             _LOGGER.info("shard %d: generation %d, leader %s", self.number, record.generation, leader)
         self._perform()
 

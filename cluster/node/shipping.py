@@ -40,6 +40,9 @@ class Surroundings(Protocol):
 
     def propose(self, shard: int, proposal: Propose) -> None: ...
     def refresh(self) -> None: ...
+    def shown(self, text: str) -> str:
+        """Return a text with the names of nodes behind their ids."""
+
     def hurry(self) -> None:
         """Have `tick` called at once."""
 

@@ -49,6 +49,27 @@ def test_picture_follows_etcd_also_over_a_pause_and_a_compaction(server: EtcdSer
     asyncio.run(run())
 
 
+def test_ids_of_nodes_are_shown_with_their_names_also_of_those_that_are_away(server: EtcdServer) -> None:
+    here, away = "2bf624cae1f5ffa6", "62120d76413b25ea"
+
+    async def run() -> None:
+        async with EtcdClient([server.url]) as etcd:
+            registry = Registry(etcd, KEYS, lambda: None)
+            await etcd.put(KEYS.node(here), VALUE.encode())
+            await etcd.put(KEYS.member(away), replace(VALUE, name="b").encode())
+            await registry.refresh()
+            assert (
+                registry.shown(f"{here} has the place of {away}") == f"{here} (a) has the place of {away} (b)"
+            )
+            await etcd.put(KEYS.node(here), b"?")
+            await registry.refresh()
+            assert registry.shown(f"led by {here}, or none") == f"led by {here}, or none"
+            await etcd.delete(KEYS.node(here))
+            await etcd.delete(KEYS.member(away))
+
+    asyncio.run(run())
+
+
 def test_picture_stays_when_etcd_is_restored_from_the_past_and_nothing_is_registered_in_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -49,6 +49,9 @@ class Noted:
     def refresh(self) -> None:
         self.refreshed += 1
 
+    def shown(self, text: str) -> str:
+        return f"{text} (its name)"
+
     def served(self, shard: int) -> None: ...
     def lost(self, shard: int) -> None: ...
     def deleted(self, log: str) -> None:
@@ -89,6 +92,12 @@ def test_replica_begins_again_from_its_disk_when_a_frame_asks_for_what_cannot_be
         assert (shard.replica.role, around.failures) == (None, [])
 
     following(tmp_path, check)
+
+
+def test_log_names_the_leader_of_a_new_generation(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", "timestone.cluster"):
+        following(tmp_path, lambda shard, around: None)
+    assert "shard 0: generation 1, leader a (its name)" in caplog.messages
 
 
 def test_replica_acknowledges_no_more_when_it_is_damaged_while_it_follows(tmp_path: Path) -> None:
