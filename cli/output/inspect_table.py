@@ -14,7 +14,7 @@ from timestone.repair.inspection_report import LogReport, ReaderReport, SegmentR
 from ..units import format_bytes, format_count, format_second
 from .explanations import about_pins, explanations, loss, verdict
 from .tables import fits, print_tables, simple_table
-from .text import wrapped
+from .text import not_uploaded, wrapped
 
 _PROSE_WIDTH = 100
 _INDENT = (0, 0, 0, 2)
@@ -123,14 +123,17 @@ def _uploads(logs: Sequence[LogReport]) -> Table:
     table.add_column("up to", justify="right", no_wrap=True)
     table.add_column("not uploaded")
     for log in logs:
-        size = format_bytes(log.waiting_bytes)
-        waiting = (
-            f"{format_count(log.waiting_segments, 'segment')}, {size}" if log.waiting_segments else "nothing"
-        )
         name = f"{log.log}-{log.partition}"
         if log.uploaded_offset is None:
             table.add_row(name, "", "not readable" if log.error else "compacted logs stay on the disk")
         else:
+            growing = sum(
+                one.records
+                for one in log.segments
+                if one.state in (State.CLOSED, State.UNCLOSED, State.TORN)
+                and one.next_offset > log.uploaded_offset
+            )
+            waiting = not_uploaded(log.waiting_segments, log.waiting_bytes, growing)
             table.add_row(name, str(log.uploaded_offset), waiting)
     return table
 

@@ -4,6 +4,8 @@ import shutil
 import textwrap
 from typing import TextIO
 
+from ..units import format_bytes, format_count
+
 _WIDTH = 80
 _INDENT = "  "
 
@@ -28,3 +30,11 @@ def fitted(line: str, stream: TextIO) -> str:
 def print_text(text: str) -> None:
     """Print a sentence in lines that fit."""
     print(wrapped(text), flush=True)
+
+
+def not_uploaded(segment_count: int, size_bytes: int, growing_records: int) -> str:
+    """Return what a bucket lacks of a log: sealed segments, and the records of the one that grows."""
+    parts = [f"{format_count(segment_count, 'segment')}, {format_bytes(size_bytes)}"] if segment_count else []
+    if growing_records:
+        parts.append(format_count(growing_records, "newest record"))
+    return ", ".join(parts) or "nothing"

@@ -7,7 +7,7 @@ from timestone_tiering.operations.verification import LogVerification, ObjectDam
 
 from ..units import format_bytes, format_count, format_second, format_timestamp
 from .tables import fits, print_split, print_tables, simple_table
-from .text import print_text
+from .text import not_uploaded, print_text
 
 
 def print_status(status: BucketStatus) -> None:
@@ -76,9 +76,7 @@ def _print_logs(console: Console, status: BucketStatus) -> None:
 def _waiting(log: LogStored) -> str:
     if log.waiting is None:
         return "not in this store"
-    if not log.waiting.segment_count:
-        return "nothing"
-    return f"{format_count(log.waiting.segment_count, 'segment')}, {format_bytes(log.waiting.bytes)}"
+    return not_uploaded(*log.waiting)
 
 
 def _affected(damage: ObjectDamage) -> str:

@@ -15,10 +15,12 @@ from ..uploading.ownership import SPACE, ClaimFacts, newest_claim, read_claim_fa
 
 
 class Waiting(NamedTuple):
-    """Sealed segments of a local log that its history in the bucket does not have."""
+    """What a local log has and its history in the bucket does not: sealed segments, and the records behind them, which
+    are uploaded once their segment has ended."""
 
     segment_count: int
     bytes: int
+    growing_records: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +160,6 @@ def _all_waiting(store: StoreView, histories: Iterable[LogHistory]) -> Iterable[
         end = ends.get((folder, log.id), 0)
         sealed = [one for one in log.segment_list.sealed() if one.count and one.end_offset > end]
         trailers = [one.trailer for one in sealed if one.trailer is not None]
-        yield (
-            folder,
-            Waiting(len(trailers), sum(one.stored_bytes + one.file_bytes for one in trailers)),
-        )
+        size = sum(one.stored_bytes + one.file_bytes for one in trailers)
+        behind = max(end, log.start_offset, *(one.end_offset for one in log.segment_list.sealed()))
+        yield folder, Waiting(len(trailers), size, max(log.end_offset - behind, 0))

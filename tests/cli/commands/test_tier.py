@@ -237,3 +237,7 @@ def test_named_readers_have_missed_nothing_that_the_bucket_has(
     out = " ".join(capsys.readouterr().out.split())
     assert "in the bucket only" in out
     assert "log up to not uploaded" in out and "telemetry-0 31 nothing" in out
+    with timestone.open(tmp_path / "data") as store:
+        store.log("telemetry").append(b"new")
+    assert main(["inspect", str(tmp_path / "data")]) == 0
+    assert "telemetry-0 31 1 newest record" in " ".join(capsys.readouterr().out.split())

@@ -22,7 +22,7 @@ LOG = LogStored(
     last_timestamp_us=1_767_229_200_000_000,
     written_us=1_767_229_201_000_000,
     missing=((2000, 2010),),
-    waiting=Waiting(2, 5 << 20),
+    waiting=Waiting(2, 5 << 20, 1234),
 )
 STATUS = BucketStatus(
     "s3://bucket/plant", ClaimFacts(2, "broker-1", 4711, 1_767_225_600_000_000), False, (LOG,)
@@ -45,12 +45,22 @@ def test_status_has_every_figure_in_80_columns(
         "3.0 GiB",
         "2026-01-01 00:00:00Z",
         "2026-01-01 01:00:00Z",
-        "2 segments, 5.0 MiB",
+        "2 segments, 5.0 MiB, 1,234 newest records",
         "offsets 2000 to 2009 were lost",
         "ANOTHER store",
         "broker-1, pid 4711",
     ):
         assert part in " ".join(text.split()), part
+
+
+def test_records_of_a_segment_that_grows_are_not_uploaded(capsys: pytest.CaptureFixture[str]) -> None:
+    for waiting, text in (
+        (Waiting(0, 0, 24), "24 newest records"),
+        (Waiting(0, 0, 1), "1 newest record"),
+        (Waiting(0, 0), "nothing"),
+    ):
+        print_status(replace(STATUS, logs=(replace(LOG, waiting=waiting),)))
+        assert text in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_prefix_without_claim_and_logs_is_said(capsys: pytest.CaptureFixture[str]) -> None:

@@ -49,7 +49,9 @@ def test_the_backlog_is_what_the_local_store_has_and_the_bucket_has_not(
     upload_store(store, uploaded)
     with timestone.view(tmp_path / "data") as view:
         found = bucket_status(uploaded, view)
-    assert [one.waiting for one in found.logs] == [Waiting(0, 0)] * 2
+    ends = {name: store.log(name).segment_list.sealed()[-1].end_offset for name in ("telemetry", "new")}
+    growing = [Waiting(0, 0, store.log(one.log).end_offset - ends[one.log]) for one in found.logs]
+    assert [one.waiting for one in found.logs] == growing and growing[0].growing_records
 
 
 def test_the_claim_of_another_store_is_told_apart(tmp_path: Path, uploaded: FolderBucket) -> None:
