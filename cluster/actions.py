@@ -85,6 +85,8 @@ class Propose(msgspec.Struct, frozen=True):
     """Node and run that must be registered."""
     absent: tuple[str, int] | None = None
     """Node and run that must not be registered."""
+    why: str = ""
+    """What it does, and its reason, for the log; empty for what is not worth a line."""
 
 
 class Refresh(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ from .follower import Follower
 from .frames import Committed, Frame
 from .leader import Leader
 from .replica import Replica
-from .shard_record import node_of
+from .shard_record import ShardRecord, node_of
 
 TICK_S = 0.2
 """How often `tick` is to be called; also the heartbeat in both directions."""
@@ -114,7 +114,9 @@ class Deadlines:
             self._again_s = now_s + AGAIN_S
         if self._is_stuck(role, now_s, runs):
             self._away_s = now_s + AWAY_S
-            self._replica.resign()
+            self._replica.resign(
+                f"resigns: nothing was committed for {STUCK_S:g} s, though enough nodes are registered"
+            )
 
     def _change(self, role: Leader, now_s: float, runs: Mapping[str, int]) -> bool:
         """Propose one change, if one is due: the own run is noted again if another change came in between; who has
@@ -128,13 +130,15 @@ class Deadlines:
                 and len(self._replica.actions) == before
                 and self._is_current(role, member, now_s)
             ):
-                self._replica.admit(member, run)
+                self._replica.admit(member, run, f"takes {member} into the in-sync set: it has caught up")
         for member in sorted(role.isr - {role.member}):
             is_gone = member not in runs
             if len(self._replica.actions) == before and (
                 is_gone or (now_s - self._began_s >= LATE_S and not self._is_current(role, member, now_s))
             ):
-                self._replica.dismiss(member)
+                late = f"it has lacked records of the leader for {LATE_S:g} s"
+                reason = "it is not registered in etcd" if is_gone else late
+                self._replica.dismiss(member, f"takes {member} out of the in-sync set: {reason}")
         return len(self._replica.actions) > before
 
     def _note_sleep(self, now_s: float) -> None:
@@ -200,4 +204,17 @@ class Deadlines:
             self._stand_s = now_s + place * PLACE_S
         elif now_s >= self._stand_s:
             self._stand_s = now_s + AGAIN_S
-            replica.stand()
+            replica.stand(f"stands for election: {self._why_to_stand(record, now_s, runs)}")
+
+    def _why_to_stand(self, record: ShardRecord, now_s: float, runs: Mapping[str, int]) -> str:
+        """Return why no leader is there, for people."""
+        leader = record.leader
+        if leader is None:
+            return "no node leads" if record.generation else "the shard is new"
+        if leader == self._replica.member:
+            return "this node led, and was started again"
+        what = f"{leader}, which led, " + (
+            "was started again" if leader in runs else "is not registered in etcd"
+        )
+        heard_s = self._heard_s.get(leader)
+        return f"{what}, and was not heard" + ("" if heard_s is None else f" for {now_s - heard_s:.1f} s")

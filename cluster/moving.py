@@ -33,7 +33,7 @@ async def replace_node(
     found = await cluster_status(etcd, keys)
     if only is not None:
         check_shard(only, len(found.shards))
-    leaves, comes = found.node(old), found.node(new)
+    leaves, comes = found.node(old), found.node(new, is_running=True)
     shards = [one for one in found.shards if leaves in one.replicas and only in (None, one.number)]
     if not shards:
         where = "" if only is None else f" of shard {only}"

@@ -86,9 +86,10 @@ class ClusterStatus(NamedTuple):
     away: tuple[NodeStatus, ...] = ()
     """Nodes that are not registered, and hold replicas."""
 
-    def node(self, wanted: str) -> str:
-        """Return the id of a node by its id or its name. Raises ValueError for a name that several have."""
-        named = [one.id for one in (*self.nodes, *self.away) if one.name == wanted]
+    def node(self, wanted: str, *, is_running: bool = False) -> str:
+        """Return the id of a node by its id or its name. is_running: look for the name among registered ones only.
+        Raises ValueError for a name that several have."""
+        named = [one.id for one in (*self.nodes, *(() if is_running else self.away)) if one.name == wanted]
         if len(named) > 1:
             raise ValueError(f"invalid node {wanted}: {len(named)} have this name; give the id")
         return named[0] if named else wanted

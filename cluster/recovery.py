@@ -111,7 +111,8 @@ async def plan_recovery(
         )
     runs = {node: pair.created for node, pair in picture.nodes.items()}
     if record.leader is not None and runs.get(node_of(record.leader)) == record.run:
-        raise ValueError(f"invalid shard {shard}: it has a leader, {node_of(record.leader)}")
+        leader = NodeValue.decode(picture.nodes[node_of(record.leader)].value).name
+        raise ValueError(f"invalid shard {shard}: it has a leader, {leader}")
     reports = [one for one in picture.of_shard(shard) if one.node in record.replicas]
     if fit := [one.name for one in reports if one.is_whole and record.may_elect(one.member)]:
         raise ValueError(f"invalid shard {shard}: {fit[0]} is in sync and will lead by itself")

@@ -176,7 +176,7 @@ class Replica:
     def damaged(self, name: str) -> None:
         """Note a damaged record. A leader resigns: it must neither skip it nor make others cut theirs."""
         self.logs[name].damaged = True
-        self.resign()
+        self.resign(f"resigns: {name} has a damaged record")
 
     def repaired(self, name: str) -> None:
         """Note that the records of another replica are in the place of the damaged ones."""
@@ -201,9 +201,9 @@ class Replica:
         if self.logs.pop(name, None) is not None and self.role is not None:
             self.role.log_removed(name)
 
-    # Proposals. Each is for the revision last seen, so at most one of them takes place.
+    # Proposals. Each is for the revision last seen, so at most one of them takes place. why: as `Propose` has it.
 
-    def stand(self) -> None:
+    def stand(self, why: str = "") -> None:
         """Stand for election: stop to follow, and propose to lead. etcd accepts it only if the leader of the record is
         not registered any more; what this replica has acknowledged is in its log, and leads with it."""
         if self.record is None or not self.may_stand:
@@ -215,6 +215,7 @@ class Replica:
             record.elected(self.member, self.run, self.min_isr),
             present=(self.member, self.run),
             absent=absent,
+            why=why,
         )
 
     @property
@@ -232,26 +233,26 @@ class Replica:
             self.role.observes, self.role.unclean = self.observes, record.unclean
             self.role.ask()
 
-    def admit(self, member: str, run: int) -> None:
+    def admit(self, member: str, run: int, why: str = "") -> None:
         """Propose that a follower that has caught up is in sync, if it is still registered under this run (KIP-903)."""
         if self.record is not None and isinstance(self.role, Leader) and self.role.may_admit(member):
-            self._propose(self.record.admitted(member), present=(member, run))
+            self._propose(self.record.admitted(member), present=(member, run), why=why)
 
-    def dismiss(self, member: str) -> None:
+    def dismiss(self, member: str, why: str = "") -> None:
         """Propose that a member that is late or gone is not in sync. It is counted until etcd has agreed."""
         if self.record is not None and isinstance(self.role, Leader):
-            self._propose(self.record.dismissed(member, self.min_isr))
+            self._propose(self.record.dismissed(member, self.min_isr), why=why)
 
-    def hand_over(self, member: str, run: int) -> None:
+    def hand_over(self, member: str, run: int, why: str = "") -> None:
         """Propose a caught-up member as the leader, and take no more appends."""
         role = self.role
         if self.record is not None and isinstance(role, Leader) and role.may_hand_over(member):
-            self._propose(self.record.handed_over(member, run), present=(member, run))
+            self._propose(self.record.handed_over(member, run), present=(member, run), why=why)
 
-    def resign(self) -> None:
+    def resign(self, why: str = "") -> None:
         """Stop to lead, and propose that none does. Repeated until etcd has agreed."""
         if self.record is not None and self.record.leader == self.member:
-            self._propose(self.record.resigned())
+            self._propose(self.record.resigned(), why=why)
             self._leave()
 
     def _propose(
@@ -260,13 +261,14 @@ class Replica:
         *,
         present: tuple[str, int] | None = None,
         absent: tuple[str, int] | None = None,
+        why: str = "",
     ) -> None:
         if record is None:
             return
         if isinstance(self.role, Leader):
             self.role.proposed(record)
         present, absent = (one and (node_of(one[0]), one[1]) for one in (present, absent))
-        self.actions.append(Propose(self.revision, record, present, absent))
+        self.actions.append(Propose(self.revision, record, present, absent, why))
 
     # Roles.
 

@@ -58,6 +58,12 @@ class Unclean:
         return folder.rpartition("-")[0] + mark + deletions == self.log
 
     @property
+    def shown_log(self) -> str:
+        """Return the name of the log for people."""
+        name, mark, deletions = self.log.partition("@")
+        return f"{name} (the one after deletion {deletions})" if mark else name
+
+    @property
     def fields(self) -> tuple[int, str, int] | tuple[int, str, int, int]:
         """Return what etcd has: the last field only where a node of an older level need not read it."""
         given = self.generation, self.log, self.offset

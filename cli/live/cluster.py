@@ -328,13 +328,28 @@ def _print_status(console: "Console", found: "ClusterStatus") -> None:
     for table in (nodes, shards):
         console.print()
         console.print(table)
+    _print_notes(console, found)
+
+
+def _print_notes(console: "Console", found: "ClusterStatus") -> None:
+    """Say what is unusual, and what it waits for."""
     places = found.cluster.shards * found.cluster.replicas
     if (idle := len(found.nodes) - places) > 0:
         hold = "holds" if idle == 1 else "hold"
         console.print(
             f"{len(found.nodes)} nodes for {places} places of replicas: {idle} {hold} nothing", soft_wrap=True
         )
+    if new := sum(not one.replicas and not one.is_lost for one in found.shards):
+        running = sum(not one.is_leaving for one in found.nodes)
+        console.print(
+            f"{format_count(new, 'shard')} without replicas: placed once {found.cluster.replicas} nodes run, "
+            f"now {running}",
+            soft_wrap=True,
+        )
     for shard in found.shards:
+        if shard.is_lost:
+            mended = "see `timestone cluster repair-metadata`, while the nodes run"
+            console.print(f"shard {shard.number}: its record is gone from etcd: {mended}", soft_wrap=True)
         if shard.is_short:
             needed = f"fewer than {found.cluster.min_isr} of its in-sync replicas run"
             console.print(f"shard {shard.number}: appends wait: {needed}", soft_wrap=True)
@@ -343,9 +358,9 @@ def _print_status(console: "Console", found: "ClusterStatus") -> None:
 
 def _print_unclean(console: "Console", shard: "ShardStatus") -> None:
     for lost in shard.unclean:
-        end = f"new ones begin at {lost.resumes}" if lost.resumes else "others have their offsets"
+        end = f"new ones begin at {lost.resumes}" if lost.resumes else "their offsets are given again"
         console.print(
-            f"shard {shard.number}: generation {lost.generation} began by command: records of {lost.log} from "
+            f"shard {shard.number}: generation {lost.generation} began by command: records of {lost.shown_log} from "
             f"offset {lost.offset} on may have been lost, and {end}",
             soft_wrap=True,
         )

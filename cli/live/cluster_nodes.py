@@ -230,7 +230,7 @@ def recover(url: str, shard: int, node: str | None, yes: bool, **access: Any) ->
                 print(f"shard {shard}: {other.name} has more than {plan.chosen.name}{damaged}")
         for one in plan.record.unclean[-len(plan.chosen.logs) :]:
             end = f"; new ones begin at {one.resumes}" if one.resumes else ""
-            print(f"shard {shard}: records of {one.log} from offset {one.offset} on are given up{end}")
+            print(f"shard {shard}: records of {one.shown_log} from offset {one.offset} on are given up{end}")
         await _apply(etcd, keys, [plan], yes)
 
     with_etcd(url, access, run)

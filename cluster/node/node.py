@@ -43,6 +43,7 @@ from timestone_cluster.transport.links import Item, Link, Listener, Tls
 from timestone_cluster.transport.wire import Beats, Hello, Message, encoded
 
 _LOGGER = logging.getLogger("timestone.cluster")
+_STOPS, _ASKED = "this node stops", "the balancer asks for it"  # why it hands over, for the log
 _ETCD_S = 30.0
 _HAND_OVER_S = 5.0
 _DAMAGE_S = 5.0
@@ -198,7 +199,7 @@ class Node:
         """Hand over what this node leads, for five seconds at most; then leave."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_HAND_OVER_S):
-                while [one for one in self.shards.values() if one.hand_over(self._registry.members)]:
+                while [one for one in self.shards.values() if one.hand_over(self._registry.members, _STOPS)]:
                     await asyncio.sleep(TICK_S / 2)
         if self._host is not None:
             await self._host.stop()
@@ -236,9 +237,9 @@ class Node:
                 caught_up &= shard.tick(runs, avoided, self._behind)
                 node = wanted.get(number)
                 if node == after(shard.replica.generation):
-                    shard.resign()
+                    shard.resign(_ASKED)
                 elif node is not None and node != self.id:
-                    shard.hand_over({member: run for member, run in runs.items() if node_of(member) == node})
+                    shard.hand_over({one: run for one, run in runs.items() if node_of(one) == node}, _ASKED)
             self._beat()
             if self._host is not None:
                 self._host.tick(self.shards)

@@ -30,6 +30,7 @@ from timestone_cluster.deadlines import Deadlines
 from timestone_cluster.follower import Follower
 from timestone_cluster.frames import Beat, Committed, Fetch, Fetched, Frame
 from timestone_cluster.leader import Leader
+from timestone_cluster.node.election_log import ElectionLog
 from timestone_cluster.node.flushes import Flushes
 from timestone_cluster.node.repair import Repair, answer, opened
 from timestone_cluster.node.shipping import Said, Shared, Shipping, Surroundings, append, now_s
@@ -77,6 +78,7 @@ class Shard:
         self._tasks: set[asyncio.Task[None]] = set()
         self._said, self._shared, self._flushes = Said(number, around), Shared(), Flushes()
         self._is_beating = False
+        self._election_log = ElectionLog(number, around)
         self._replica = Replica(member, run, min_isr, {})
         self._deadlines = Deadlines(self._replica, now_s())
         for name, log in logs.items():
@@ -120,9 +122,7 @@ class Shard:
         self._replica.record_seen(record, revision)
         if self.alarm.startswith(OLDER_ETCD) and self._replica.record is record:
             self.alarm = ""  # repaired by command
-        if before is None or (before.generation, before.leader) != (record.generation, record.leader):
-            leader = self._around.shown(record.leader or "none")
-            _LOGGER.info("shard %d: generation %d, leader %s", self.number, record.generation, leader)
+        self._election_log.seen(before, record)
         self._perform()
 
     def refused(self, proposal: Propose) -> None:
@@ -171,7 +171,8 @@ class Shard:
         self._hold()
         if node_of(self._member) in draining:
             self._deadlines.stay_away(now_s())
-            self.hand_over({member: run for member, run in runs.items() if node_of(member) not in draining})
+            others = {member: run for member, run in runs.items() if node_of(member) not in draining}
+            self.hand_over(others, "this node is drained, removed or full")
         shows = isinstance(self._replica.role, Leader) and not self._deadlines.is_waking(now_s())
         for name, log in self._logs.items():
             state = self._replica.logs[name]
@@ -191,8 +192,9 @@ class Shard:
         self._repair()
         return self._deadlines.has_caught_up
 
-    def hand_over(self, runs: Mapping[str, int]) -> bool:
-        """Propose another one of these members as the leader, if this one leads. Return whether it leads."""
+    def hand_over(self, runs: Mapping[str, int], why: str) -> bool:
+        """Propose another one of these members as the leader, if this one leads. Return whether it leads. why: for the
+        log."""
         role = self._replica.role
         if not isinstance(role, Leader):
             return False
@@ -210,13 +212,13 @@ class Shard:
         if ready:
             for log in self._logs.values():
                 log.follow()
-            self._replica.hand_over(ready[0], runs[ready[0]])
+            self._replica.hand_over(ready[0], runs[ready[0]], f"hands over to {ready[0]}: {why}")
             self._perform()
         return True
 
-    def resign(self) -> None:
+    def resign(self, why: str) -> None:
         """Lead no more, if this replica leads: the next election begins another generation."""
-        self._replica.resign()
+        self._replica.resign(f"resigns: {why}")
         self._perform()
 
     @property
@@ -431,6 +433,7 @@ class Shard:
                 _LOGGER.info("shard %d: leads generation %d no more", self.number, generation)
                 self._step_down(generation)
             case Propose():
+                self._election_log.proposed(action)
                 self._around.propose(self.number, action)
             case Refresh():
                 self._around.refresh()

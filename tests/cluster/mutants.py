@@ -130,9 +130,9 @@ class TakesLateAnswers(Follower):
 
 
 class ShrinksToOne(Replica):
-    def dismiss(self, member: str) -> None:
+    def dismiss(self, member: str, why: str = "") -> None:
         self.min_isr, kept = 1, self.min_isr
-        super().dismiss(member)
+        super().dismiss(member, why)
         self.min_isr = kept
 
 
@@ -142,8 +142,8 @@ class CountsProposalsAtOnce(Leader):
 
 
 class TakesLeaseAsFence(Replica):
-    def dismiss(self, member: str) -> None:
-        super().dismiss(member)
+    def dismiss(self, member: str, why: str = "") -> None:
+        super().dismiss(member, why)
         if isinstance(self.role, Leader) and member != self.member:
             self.role.isr -= {member}
             self.role.proposals.clear()
@@ -214,7 +214,7 @@ class StandsOutOfSync(Replica):
     def may_stand(self) -> bool:
         return self.record is not None and not isinstance(self.role, Leader)
 
-    def stand(self) -> None:
+    def stand(self, why: str = "") -> None:
         if self.record is not None and self.member not in self.record.isr:
             led = self.record.elected(next(iter(self.record.isr)), self.run, self.min_isr)
             assert led is not None
@@ -223,7 +223,7 @@ class StandsOutOfSync(Replica):
             absent = None if self.record.leader is None else (self.record.leader, self.record.run)
             self.actions.append(Propose(self.revision, record, (self.member, self.run), absent))
         else:
-            super().stand()
+            super().stand(why)
 
 
 class LeadsDamaged(Replica):

@@ -64,6 +64,9 @@ def test_follower_stands_when_the_leader_is_gone_and_was_not_heard(follower: Clo
     assert follower.pass_time(SILENT_S / 2, WITHOUT_A) == []
     [proposal, *_] = follower.pass_time(SILENT_S + PLACE_S, WITHOUT_A)
     assert proposal.record.leader == "b"
+    assert proposal.why.startswith(
+        "stands for election: a, which led, is not registered in etcd, and was not heard for 1."
+    )
 
 
 def test_follower_does_not_stand_while_it_hears_its_leader(follower: Clocked) -> None:
@@ -92,11 +95,13 @@ def test_leader_dismisses_a_member_when_it_is_late(leading: Clocked) -> None:
     assert leading.pass_time(LATE_S, ALL, heard="bc") == []
     [proposal, *_] = leading.pass_time(LATE_S + TICK_S, ALL, heard="b")
     assert proposal.record.isr == {"a", "b"}
+    assert proposal.why == "takes c out of the in-sync set: it has lacked records of the leader for 2 s"
 
 
 def test_leader_dismisses_a_member_when_it_is_not_registered(leading: Clocked) -> None:
     [proposal, *_] = leading.pass_time(TICK_S, {"a": 1, "c": 3}, heard="bc")
     assert proposal.record.isr == {"a", "c"}
+    assert proposal.why == "takes b out of the in-sync set: it is not registered in etcd"
 
 
 def test_leader_dismisses_no_member_when_its_shard_has_no_log_or_one_was_deleted(leading: Clocked) -> None:
@@ -122,6 +127,7 @@ def test_leader_admits_a_member_when_it_has_caught_up(leading: Clocked) -> None:
     [proposal, *_] = leading.pass_time(TICK_S, ALL, heard="bc")
     assert proposal.record.isr == {"a", "b", "c"}
     assert proposal.present == ("c", 3)
+    assert proposal.why == "takes c into the in-sync set: it has caught up"
 
 
 def test_leader_does_not_admit_a_member_when_it_is_not_heard(leading: Clocked) -> None:
@@ -149,6 +155,8 @@ def test_leader_resigns_when_it_commits_nothing_though_others_are_there(leading:
     leading.replica.appended(LOG, 1, 0)
     proposed = leading.pass_time(STUCK_S + 2 * TICK_S, ALL, heard="bc")
     assert proposed[-1].record.leader is None
+    reasons = [one.why for one in proposed if one.record.leader is None]
+    assert reasons[0] == "resigns: nothing was committed for 4 s, though enough nodes are registered"
     assert not isinstance(leading.replica.role, Leader)
     leading.replica.record_seen(proposed[-1].record, 7)
     assert leading.pass_time(AWAY_S - 1, ALL) == []

@@ -76,6 +76,18 @@ def run(server: EtcdServer, name: str, test: Callable[[Placed], Awaitable[None]]
     asyncio.run(all())
 
 
+def test_replacing_takes_the_node_that_runs_when_the_lost_one_had_its_name(server: EtcdServer) -> None:
+    async def test(found: Placed) -> None:
+        keys, value = found.keys, NodeValue("c", "127.0.0.1:1").encode()
+        await found.etcd.delete(keys.node(C))
+        await found.etcd.put(keys.node(D), value)
+        await found.etcd.put(keys.member(D), value)
+        work = replace_node(found.etcd, keys, C, "c", timeout_s=FAR_S, progress=found.lines.put_nowait)
+        assert isinstance(await found.fails(work, D, "shard 0: c copies the records"), NodeLeft)
+
+    run(server, "same-name", test)
+
+
 def test_replacing_ends_with_the_name_of_the_new_node_when_it_leaves(server: EtcdServer) -> None:
     async def test(one: Placed) -> None:
         work = replace_node(one.etcd, one.keys, "b", "d", timeout_s=2 * FAR_S, progress=one.lines.put_nowait)

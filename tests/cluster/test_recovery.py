@@ -251,7 +251,8 @@ def restore(harness: LogCluster, snapshot: Path) -> None:
 async def lose_the_in_sync_replicas(harness: LogCluster, folder: Path) -> None:
     """The third node lacks the second record, and leads after the two that have it are lost."""
     await harness.until_in_sync()
-    assert "it has a leader" in await harness.command("recover", "--shard", "0", expect=64)
+    leader = (await harness.leader()).name
+    assert f"it has a leader, {leader}" in await harness.command("recover", "--shard", "0", expect=64)
     assert await harness.append(b"first") == 0
     left = await harness.follower()
     left.kill()

@@ -97,7 +97,7 @@ def test_replica_begins_again_from_its_disk_when_a_frame_asks_for_what_cannot_be
 def test_log_names_the_leader_of_a_new_generation(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO", "timestone.cluster"):
         following(tmp_path, lambda shard, around: None)
-    assert "shard 0: generation 1, leader a (its name)" in caplog.messages
+    assert "shard 0: generation 1, leader a; in sync: a, b, c (its name)" in caplog.messages
 
 
 def test_replica_acknowledges_no_more_when_it_is_damaged_while_it_follows(tmp_path: Path) -> None:
