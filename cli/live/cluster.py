@@ -316,9 +316,9 @@ def _print_status(console: "Console", found: "ClusterStatus") -> None:
     for shard in found.shards:
         leader = "none" if shard.leader is None else names.get(shard.leader, f"{shard.leader} (gone)")
         leader = "record is gone" if shard.is_lost else leader
-        in_sync, replicas, adding = (
-            ", ".join(names.get(node, node) for node in group)
-            for group in (shard.in_sync, shard.replicas, shard.adding)
+        in_sync = ", ".join(sorted(names.get(node, node) for node in shard.in_sync))
+        replicas, adding = (
+            ", ".join(names.get(node, node) for node in group) for group in (shard.replicas, shard.adding)
         )
         replicas += f"; copying: {adding}" if adding else ""
         replicas += "; placed by command" if shard.is_pinned else ""

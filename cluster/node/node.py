@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from timestone.address import shown_address
 from timestone.config import Ack
 from timestone.errors import TimestoneError
+from timestone.metrics.metric import Metric
 from timestone.store import Store
 from timestone_cluster.actions import Propose
 from timestone_cluster.affinity import Arrivals
@@ -30,11 +31,10 @@ from timestone_cluster.etcd.registry import Registration, Registry
 from timestone_cluster.frames import Frame
 from timestone_cluster.fronts.node_fronts import NodeFronts
 from timestone_cluster.fronts.state_log import STATE_LOG
-from timestone_cluster.leader import Leader
 from timestone_cluster.node.front_host import FrontHost
 from timestone_cluster.node.held_shards import HeldShards, boot_of, identity_joined, log_values, record_of
 from timestone_cluster.node.home import Around
-from timestone_cluster.node.placement import Placement, wanted_leaders
+from timestone_cluster.node.placement import Placement, node_metrics, replica_counts, wanted_leaders
 from timestone_cluster.node.relay import Place
 from timestone_cluster.node.requests import Requests
 from timestone_cluster.node.shard import Shard
@@ -48,8 +48,7 @@ _ETCD_S = 30.0
 _HAND_OVER_S = 5.0
 _DAMAGE_S = 5.0
 """How often to ask what the scrubber has found."""
-_DISCARD_S = 1.0
-_SPACE_S = 1.0
+_DISCARD_S = _SPACE_S = 1.0
 _NO_ROOM, _ROOM = 1.25, 1.5
 """A node leads nothing below so much of `min_free_bytes`, until it has so much."""
 
@@ -482,17 +481,18 @@ class Node:
 
     def status(self) -> dict[str, Any]:
         """Return counters and gauges by name."""
-        roles = [one.replica.role for one in self.shards.values()]
         return {
-            "shards": sum(not one.replica.observes for one in self.shards.values()),
-            "observed": sum(one.replica.observes for one in self.shards.values()),
-            "leading": sum(isinstance(role, Leader) and role.is_serving for role in roles),
+            **replica_counts([one.replica for one in self.shards.values()]),
             "alarms": sum(bool(one.alarm) for one in self.shards.values())
             + len(self._held.lost if self._held else ())
             + bool(self._registry.refusal),
             "links": sum(link.is_up for link in self._links.values()),
             **(self._host.status() if self._host is not None else {}),
         }
+
+    def metrics(self) -> Sequence[Metric]:
+        """Return the same for Prometheus."""
+        return node_metrics(self.status())
 
 
 def _wrong_level(level: int) -> WrongCluster:

@@ -4,8 +4,9 @@ Each step is a transaction on what etcd has, so the key of the balancer is for t
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
+from timestone.metrics.metric import Metric, metric
 from timestone_cluster.affinity import Affinity, Arrivals
 from timestone_cluster.balancer import (
     Change,
@@ -30,6 +31,7 @@ from timestone_cluster.etcd.keys import (
 )
 from timestone_cluster.etcd.registry import Registry
 from timestone_cluster.node.shipping import now_s
+from timestone_cluster.replica import Replica
 from timestone_cluster.shard_record import ShardRecord, node_of
 
 _LOGGER = logging.getLogger("timestone.cluster")
@@ -38,6 +40,20 @@ _ARRIVALS_S = 10.0
 """Between two counts of clients in etcd."""
 _VAIN_S = 20.0
 """A hand-over that has not happened for so long is given up, and not wanted again for three times as long."""
+
+_HELP = {
+    "shards": "Shards of which this node has a replica.",
+    "observed": "Shards that it follows without a place in them.",
+    "leading": "Shards that it leads and serves.",
+    "under_replicated": "Shards that it leads with fewer in-sync replicas than replicas.",
+    "alarms": "Replicas that stay out or whose record is gone from etcd, and 1 while it takes nothing from etcd.",
+    "links": "Connections to other nodes that are up.",
+    "serves": "Shards whose MQTT clients it serves.",
+    "forwarded": "Records that were appended to shards of other leaders.",
+    "relays": "MQTT clients that are passed on to another node now.",
+    "relayed": "MQTT clients that were passed on since the start.",
+    "relays_failed": "MQTT clients that were not passed on, since the start.",
+}
 
 
 class Placement:
@@ -219,6 +235,22 @@ class Placement:
         if is_spare and not self._is_spare:
             _LOGGER.info("this node holds no shard: others have all replicas")
         self._is_spare = is_spare
+
+
+def replica_counts(replicas: Sequence[Replica]) -> dict[str, int]:
+    """Return counts of the replicas of a node, by what they are now."""
+    led = [one.record for one in replicas if one.is_serving and one.record is not None]
+    return {
+        "shards": sum(not one.observes for one in replicas),
+        "observed": sum(one.observes for one in replicas),
+        "leading": len(led),
+        "under_replicated": sum(len(record.isr) < len(record.replicas) for record in led),
+    }
+
+
+def node_metrics(status: Mapping[str, int]) -> list[Metric]:
+    """Return what `Node.status` has as metrics."""
+    return [metric(name, "unknown", _HELP[name], value) for name, value in status.items()]
 
 
 def pins(registry: Registry) -> dict[int, tuple[str, ...]]:

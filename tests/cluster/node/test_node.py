@@ -364,6 +364,7 @@ def test_node_leads_no_more_when_damage_is_found_while_it_runs(
             for number in range(20):  # more than two segments
                 await client.append_again(LOG, [b"record %d" % number])
             assert (node.status()["leading"], node.status()["alarms"]) == (1, 0)
+            assert {one.name for one in node.metrics()} == node.status().keys()
             store.sealer.settle()
             assert await asyncio.to_thread(store.scrub) == []
             path = tmp_path / "a" / f"{LOG}-0" / "00000000000000000000.segment"

@@ -2,6 +2,7 @@
 under load, checked by what the files hold."""
 
 import asyncio
+import dataclasses
 import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -11,6 +12,7 @@ import pytest
 
 from tests.cluster.etcd_server import EtcdServer, etcd_server
 from tests.cluster.node_processes import NAME, NodeProcess, held, running, wait_until_exits
+from tests.cluster.replicas import LED, leader, replica
 from timestone.errors import NotLeader
 from timestone_cluster.balancer import Member, placed
 from timestone_cluster.errors import AppendUnknown, ClusterError
@@ -18,6 +20,7 @@ from timestone_cluster.etcd.client import EtcdClient
 from timestone_cluster.etcd.keys import ClusterKeys, NodeValue
 from timestone_cluster.moving import remove_node, replace_node, unpin_shard, unremove_node
 from timestone_cluster.node.client import ClusterClient
+from timestone_cluster.node.placement import replica_counts
 from timestone_cluster.operations import (
     ClusterStatus,
     cluster_status,
@@ -32,6 +35,18 @@ pytestmark = [pytest.mark.slow, pytest.mark.cluster]
 KEYS = ClusterKeys(NAME)
 LOG = "telemetry"
 NEVER_S = 60.0
+
+
+def test_shards_with_missing_replicas_are_counted_at_their_leader() -> None:
+    led, follower = leader(), replica("b")
+    assert replica_counts([led, follower]) == {
+        "shards": 2,
+        "observed": 0,
+        "leading": 1,
+        "under_replicated": 0,
+    }
+    led.record_seen(dataclasses.replace(LED, isr=frozenset("ab")), 6)
+    assert replica_counts([led, follower])["under_replicated"] == 1
 
 
 class Nodes:
