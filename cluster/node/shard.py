@@ -120,9 +120,9 @@ class Shard:
         """Take the record of etcd."""
         before = self._replica.record
         self._replica.record_seen(record, revision)
-        if self.alarm.startswith(OLDER_ETCD) and self._replica.record is record:
-            self.alarm = ""  # repaired by command
-        self._election_log.seen(before, record)
+        if self._replica.record is record:  # neither late nor of an older etcd
+            self._election_log.seen(before, record)
+            self.alarm = "" if self.alarm.startswith(OLDER_ETCD) else self.alarm  # repaired by command
         self._perform()
 
     def refused(self, proposal: Propose) -> None:

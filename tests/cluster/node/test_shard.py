@@ -100,6 +100,20 @@ def test_log_names_the_leader_of_a_new_generation(tmp_path: Path, caplog: pytest
     assert "shard 0: generation 1, leader a; in sync: a, b, c (its name)" in caplog.messages
 
 
+def test_log_has_no_line_of_a_record_that_the_replica_does_not_take(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def check(shard: Shard, around: Noted) -> None:
+        caplog.clear()
+        late = ShardRecord.first(("a", "b", "c"))
+        for _ in range(2):  # it is read every two seconds
+            shard.record_seen(late, 1)
+        assert caplog.messages == []
+
+    with caplog.at_level("INFO", "timestone.cluster"):
+        following(tmp_path, check)
+
+
 def test_replica_acknowledges_no_more_when_it_is_damaged_while_it_follows(tmp_path: Path) -> None:
     def check(shard: Shard, around: Noted) -> None:
         question = around.sent[-1]
