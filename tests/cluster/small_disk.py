@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 _SIZE_BYTES = 4 << 30
+_ATTEMPTS = 20
 
 
 class SmallDisk:
@@ -26,9 +27,15 @@ class SmallDisk:
 
     def fill(self, free_bytes: int) -> None:
         """Leave so much free space, and no more."""
-        found = os.statvfs(self.folder)
-        used_bytes = (found.f_blocks - found.f_bfree) * found.f_frsize
-        self._mount("-o", f"remount,size={used_bytes + free_bytes}")
+        for attempt in range(1, _ATTEMPTS + 1):
+            found = os.statvfs(self.folder)
+            used_bytes = (found.f_blocks - found.f_bfree) * found.f_frsize
+            try:
+                return self._mount("-o", f"remount,size={used_bytes + free_bytes}")
+            except subprocess.CalledProcessError:  # a node has written since
+                if attempt == _ATTEMPTS:
+                    raise
+        return None
 
     def empty(self) -> None:
         """Have much free space again."""
