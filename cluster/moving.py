@@ -165,7 +165,7 @@ async def drain_node(
     node: id, or name of a registered node. Raises ValueError for no such node; TimeoutError, or NodeLeft if it leaves
     too early, with what was waited for: it is drained still; WrongCluster, UndecodableValue, EtcdUnavailable."""
     found = await cluster_status(etcd, keys)
-    drained = found.node(node)
+    drained = found.node(node, is_running=True)
     if drained not in [one.id for one in found.nodes]:
         raise ValueError(f"invalid node {node}: expected a registered one")
     name = next(one.name for one in found.nodes if one.id == drained)

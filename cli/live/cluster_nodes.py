@@ -4,6 +4,7 @@ restore.
 The commands, their errors and their output. `timestone_cluster` does the work.
 """
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -165,14 +166,25 @@ def _give_away(
     url: str, access: dict[str, Any], work: Any, node: str, timeout_s: float, refusal: str
 ) -> None:
     """Have a node give away what it leads or holds, and wait for it."""
+    is_waiting = False
+
+    def progress(line: str) -> None:
+        nonlocal is_waiting
+        is_waiting = True
+        _progress(line)
+
     try:
         with_etcd(
             url,
             access,
-            lambda etcd, keys: work(etcd, keys, node, timeout_s=timeout_s, progress=_progress),
+            lambda etcd, keys: work(etcd, keys, node, timeout_s=timeout_s, progress=progress),
         )
     except TimeoutError as error:
         raise CommandError(f"{node} {refusal}, after {timeout_s:g} s: {error}") from None
+    except KeyboardInterrupt:
+        if is_waiting:
+            print(f"{node} {refusal}; --undo takes it back", file=sys.stderr)
+        raise
 
 
 @click.command(cls=Command, epilog=_DRAIN, exit_failed=EXIT_SYSTEM)

@@ -2,6 +2,9 @@
 succeed are in node/test_placement.py."""
 
 import asyncio
+import signal
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -162,6 +165,25 @@ def test_removing_says_that_others_are_too_few_when_one_leaves(server: EtcdServe
         assert (type(error), str(error)) == (TimeoutError, said)
 
     run(server, "removed", test)
+
+
+def test_command_names_what_stays_when_it_is_interrupted(server: EtcdServer) -> None:
+    async def test(one: Placed) -> None:
+        url = f"etcd://{server.endpoint}/{one.keys.name}"
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "timestone_cli", "cluster", "drain", url, "a"),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        assert process.stdout is not None
+        assert await process.stdout.readline() == b"shard 0: it leads\n"
+        process.send_signal(signal.SIGINT)
+        _, said = await process.communicate()
+        assert said == b"a is drained still, and may not be stopped yet; --undo takes it back\n"
+        assert process.returncode == 130
+        assert one.keys.draining(A) in await one.values()
+
+    run(server, "interrupted", test)
 
 
 def test_node_is_not_said_to_be_free_while_the_record_of_a_shard_is_gone(server: EtcdServer) -> None:
