@@ -43,6 +43,7 @@ class FrontHost:
         self._around: Around | None = None
         self._homes: dict[int, Home] = {}
         self._opening: asyncio.Task[None] | None = None
+        self._is_stopping = False
 
     @property
     def log_names(self) -> tuple[str, ...]:
@@ -139,7 +140,7 @@ class FrontHost:
     def served(self, shard: Shard) -> None:
         """Serve clients: this node leads from now on, and its logs have all that was ever acknowledged."""
         self.lost(shard.number)
-        if not self._homes[shard.number].served(shard):
+        if self._is_stopping or not self._homes[shard.number].served(shard):
             return  # `tick` tries again
         if self._relays is not None:
             if not self._is_divided:
@@ -186,7 +187,9 @@ class FrontHost:
             home.look()
 
     async def stop(self) -> None:
-        """End everything."""
+        """End everything. A shard that this node is elected for during the stop is not served: nodes that stop at once
+        elect each other, and the last one would begin and leave again, with nothing that can be committed."""
+        self._is_stopping = True
         for home in self._homes.values():
             home.stay_no_more()
         while [number for number in self._homes if not self.has_left(number)]:

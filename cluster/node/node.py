@@ -189,23 +189,23 @@ class Node:
 
     async def reload(self) -> None:
         """Have the front read its files again. Raises OSError, ValueError."""
-        if self._host is not None:
-            await self._host.reload()
-        if self._fronts is not None:
-            await self._fronts.reload()
+        for one in (self._host, self._fronts):
+            if one is not None:
+                await one.reload()
 
     async def stop(self) -> None:
         """Hand over what this node leads, for five seconds at most; then leave."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_HAND_OVER_S):
-                while [one for one in self.shards.values() if one.hand_over(self._registry.members, _STOPS)]:
-                    await asyncio.sleep(TICK_S / 2)
-        if self._host is not None:
-            await self._host.stop()
-        if self._fronts is not None:
-            await self._fronts.stop()
-        for task in list(self._tasks):
-            task.cancel()
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_HAND_OVER_S):
+                    while sum(one.hand_over(self._registry.members, _STOPS) for one in self.shards.values()):
+                        await asyncio.sleep(TICK_S / 2)
+            for one in (self._host, self._fronts):
+                if one is not None:
+                    await one.stop()
+        finally:  # also when the caller waits no longer, and closes the store
+            for task in list(self._tasks):
+                task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for shard in self.shards.values():
             await shard.close()

@@ -144,6 +144,25 @@ def test_front_leaves_once_before_another_node_leads_and_serves_again_when_none_
     hosted(tmp_path, check)
 
 
+def test_front_serves_no_shard_that_its_node_is_elected_for_while_it_stops(tmp_path: Path) -> None:
+    """Where all nodes stop at once, the last one was elected and left, for three seconds each, until its server
+    waited no longer."""
+
+    async def check(host: FrontHost, front: NotingFront, shard: Shard) -> None:
+        host.served(shard)
+        await led(host)
+        stopping = asyncio.create_task(host.stop())
+        await asyncio.sleep(0)
+        host.lost(0)
+        host.served(shard)
+        host.tick({0: shard})
+        await stopping
+        assert front.calls.count("lead") == 1
+        assert not host.is_serving
+
+    hosted(tmp_path, check)
+
+
 def test_front_waits_when_the_shard_has_not_all_of_its_logs(tmp_path: Path) -> None:
     async def check(host: FrontHost, front: NotingFront, shard: Shard) -> None:
         front.log_names = ("noting", "missing")  # type: ignore[assignment]

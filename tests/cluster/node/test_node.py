@@ -529,3 +529,29 @@ def test_node_puts_the_record_of_each_new_shard_once(tmp_path: Path) -> None:
     firsts = [key for key in puts if key.startswith(KEYS.shard(0)[:-1])]
     assert sorted(set(firsts)) == sorted(map(KEYS.shard, range(shards)))
     assert len(firsts) <= 4 * shards, "its first record and its first leader, and hardly any again"
+
+
+def test_node_that_is_abandoned_while_it_stops_uses_its_store_no_more(tmp_path: Path) -> None:
+    """Its tasks failed on the closed store, and the server ended as if by a second signal."""
+
+    async def run() -> None:
+        failures: list[Exception] = []
+        with etcd_server(tmp_path / "etcd") as server:
+            store = Store(tmp_path / "data", crash_config(), log_type=ReplicatedLog)
+            etcd = EtcdClient([server.url])
+            await make_cluster(etcd, KEYS, shards=1, replicas=1)
+            await make_log(etcd, KEYS, LOG)
+            node = node_module.Node(
+                store, etcd, KEYS, name="a", listen=("127.0.0.1", 0), failed=failures.append
+            )
+            await node.start()
+            await eventually(lambda: node.status()["leading"] == 1)
+            with pytest.raises(TimeoutError):  # it leads, and no node can take its place
+                await asyncio.wait_for(node.stop(), 0.2)
+            store.close()
+            await make_log(etcd, KEYS, "other")  # which a node of a closed store cannot make
+            await asyncio.sleep(1)
+            await etcd.close()
+        assert failures == []
+
+    asyncio.run(run())
