@@ -130,15 +130,19 @@ class Deadlines:
                 and len(self._replica.actions) == before
                 and self._is_current(role, member, now_s)
             ):
-                self._replica.admit(member, run, f"takes {member} into the in-sync set: it has caught up")
+                self._replica.admit(
+                    member, run, f"takes {node_of(member)} into the in-sync set: it has caught up"
+                )
         for member in sorted(role.isr - {role.member}):
             is_gone = member not in runs
             if len(self._replica.actions) == before and (
                 is_gone or (now_s - self._began_s >= LATE_S and not self._is_current(role, member, now_s))
             ):
                 late = f"it has lacked records of the leader for {LATE_S:g} s"
-                reason = "it is not registered in etcd" if is_gone else late
-                self._replica.dismiss(member, f"takes {member} out of the in-sync set: {reason}")
+                booted = node_of(member) in map(node_of, runs)
+                gone = "its machine was booted again" if booted else "it is not registered in etcd"
+                reason = gone if is_gone else late
+                self._replica.dismiss(member, f"takes {node_of(member)} out of the in-sync set: {reason}")
         return len(self._replica.actions) > before
 
     def _note_sleep(self, now_s: float) -> None:
@@ -213,7 +217,7 @@ class Deadlines:
             return "no node leads" if record.generation else "the shard is new"
         if leader == self._replica.member:
             return "this node led, and was started again"
-        what = f"{leader}, which led, " + (
+        what = f"{node_of(leader)}, which led, " + (
             "was started again" if leader in runs else "is not registered in etcd"
         )
         heard_s = self._heard_s.get(leader)

@@ -4,7 +4,7 @@ import logging
 
 from timestone_cluster.actions import Propose
 from timestone_cluster.node.shipping import Surroundings
-from timestone_cluster.shard_record import ShardRecord
+from timestone_cluster.shard_record import ShardRecord, node_of
 
 _LOGGER = logging.getLogger("timestone.cluster")
 
@@ -18,9 +18,10 @@ class ElectionLog:
 
     def seen(self, before: ShardRecord | None, record: ShardRecord) -> None:
         """Note what etcd has, and had before."""
-        in_sync = "in sync: " + ", ".join(sorted(record.isr))
+        in_sync = "in sync: " + ", ".join(sorted(set(map(node_of, record.isr))))
         if before is None or (before.generation, before.leader) != (record.generation, record.leader):
-            self._write(f"generation {record.generation}, leader {record.leader or 'none'}; {in_sync}")
+            leader = "none" if record.leader is None else node_of(record.leader)
+            self._write(f"generation {record.generation}, leader {leader}; {in_sync}")
             if before is not None and len(record.unclean) > len(before.unclean):
                 _LOGGER.warning(
                     "shard %d: this generation began by command: `timestone cluster status` names what may be lost",

@@ -212,7 +212,7 @@ class Shard:
         if ready:
             for log in self._logs.values():
                 log.follow()
-            self._replica.hand_over(ready[0], runs[ready[0]], f"hands over to {ready[0]}: {why}")
+            self._replica.hand_over(ready[0], runs[ready[0]], f"hands over to {node_of(ready[0])}: {why}")
             self._perform()
         return True
 

@@ -249,5 +249,6 @@ def test_member_of_another_boot_is_dismissed_at_once_when_its_node_is_registered
     a.record_seen(record, 5)
     a.take_actions()
     Deadlines(a, 0.0).tick(0.1, {"a@1": 1, "b@2": 9, "c@1": 3})
-    proposed = [action.record.isr for action in a.take_actions() if isinstance(action, Propose)]
-    assert proposed == [{"a@1", "c@1"}]
+    [proposal] = of_type(a.take_actions(), Propose)
+    assert proposal.record.isr == {"a@1", "c@1"}
+    assert proposal.why == "takes b out of the in-sync set: its machine was booted again"

@@ -22,11 +22,11 @@ def log(caplog: pytest.LogCaptureFixture) -> ElectionLog:
     return ElectionLog(3, cast(Surroundings, Named()))
 
 
-NEW = ShardRecord.first(("id-a", "id-b", "id-c"))
+NEW = ShardRecord.first(("id-a@boot", "id-b", "id-c"))
 
 
 def led() -> ShardRecord:
-    record = NEW.elected("id-a", 7, 2)
+    record = NEW.elected("id-a@boot", 7, 2)
     assert record is not None
     return record
 
