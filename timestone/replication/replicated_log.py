@@ -30,7 +30,7 @@ from timestone.replication.replica_retention import ReplicaRetention
 from timestone.replication.replica_rewrites import ReplicaRewrites
 from timestone.replication.replicated_end import ReplicatedEnd
 from timestone.replication.replicated_segments import GENERATION_SHIFT, ReplicatedSegments, generation_of
-from timestone.segment import Run
+from timestone.segment import Run, Segment
 from timestone.writing.write_batch import WriteBatch, check_write_batch
 
 T = TypeVar("T")
@@ -479,15 +479,20 @@ class ReplicatedLog(Log):
     @property
     def last_generation(self) -> int:
         """Return the generation of the last record; 0 without one."""
-        segments = [one for one in self.segment_list.segments if one.count]
+        segments = self._filled_segments
         return generation_of(segments[-1]) if segments else 0
+
+    @property
+    def _filled_segments(self) -> list[Segment]:
+        """Return the segments with records. The newest one has none if its first append has failed, on a full disk."""
+        return [one for one in self.segment_list.segments if one.count]
 
     def generations(self) -> tuple[GenerationRun, ...]:
         """Return the runs of the log. Reads the topic columns of segments that are not sealed. Raises OSError."""
         runs: list[GenerationRun] = []
         with self.rewrites.lock:  # else retention could rename a file that is read here
             names = self.names_used.deleted
-            for segment in self.segment_list.segments:
+            for segment in self._filled_segments:
                 generation = generation_of(segment)
                 if not runs or runs[-1].generation != generation:
                     runs.append(GenerationRun(generation, segment.base_offset, names))

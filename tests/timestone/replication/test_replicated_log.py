@@ -1,5 +1,6 @@
 """A log that is a replica: two ends, appends of a leader, cuts, and what survives a crash."""
 
+import errno
 import random
 import shutil
 from concurrent.futures import ThreadPoolExecutor
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import timestone
+from tests.support.faulty_files import FaultyFiles
 from tests.support.power_loss import Disk, Loss
 from tests.support.recording_files import RecordingFiles
 from tests.support.step_clock import BOOT_ID, NEXT_BOOT_ID, StepClock
@@ -213,6 +215,28 @@ def test_filter_matches_no_record_of_another_topic_when_its_name_was_cut(tmp_pat
         log.show(3)
         assert [bytes(one.payload) for one in reader.read()] == [b"mine"]
         assert [bytes(one.payload) for one in pattern.read()] == [b"mine"]
+
+
+def test_generation_whose_first_append_has_failed_is_not_that_of_the_last_record(tmp_path: Path) -> None:
+    files = FaultyFiles()
+    with (
+        replicated(tmp_path / "source") as source,
+        Store(tmp_path / "data", crash_config(), files=files, log_type=ReplicatedLog) as store,
+    ):
+        source.lead(1)
+        submitted(source, b"0")
+        log = store.log("telemetry")
+        assert isinstance(log, ReplicatedLog)
+        ship(source, log, 1)
+        source.lead(2)
+        submitted(source, b"1")
+        fault = files.fail("pwrite", errno.ENOSPC, path=".segment", forever=True)
+        with pytest.raises(OSError, match="No space left"):
+            ship(source, log, 2)
+        assert (log.last_generation, log.generations()) == (1, (GenerationRun(1, 0, 0),))
+        fault.lift()
+        ship(source, log, 2)
+        assert log.generations() == source.generations() == (GenerationRun(1, 0, 0), GenerationRun(2, 1, 1))
 
 
 def test_cut_of_shown_records_is_refused(tmp_path: Path) -> None:
