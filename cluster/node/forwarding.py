@@ -26,7 +26,7 @@ from timestone.record import FLAG_QOS_MASK, FLAG_QOS_SHIFT
 from timestone.writing.write_batch import Numbers, WriteBatch
 from timestone_cluster.errors import UndecodableFrame
 from timestone_cluster.node.relay import Place
-from timestone_cluster.transport.links import give_up_early
+from timestone_cluster.transport.links import forget_frames, give_up_early
 from timestone_cluster.transport.refusals import error_of
 from timestone_cluster.transport.wire import (
     Forward,
@@ -241,6 +241,7 @@ class Stream:
                 await self._connected()
             except (OSError, TimeoutError, TimestoneError, asyncio.IncompleteReadError) as error:
                 _LOGGER.debug("shard %d: publishes to shard %d wait: %r", self._home, self.shard, error)
+                forget_frames(error)
             except UndecodableFrame as error:
                 _LOGGER.warning("shard %d: answers of shard %d: %s", self._home, self.shard, error)
             finally:

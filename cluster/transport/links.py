@@ -97,6 +97,13 @@ def give_up_early(connection: asyncio.StreamWriter | asyncio.Transport) -> None:
         found.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1)
 
 
+def forget_frames(error: BaseException | None) -> None:
+    """Have an error of a stream refer to no frame. Its reader keeps the error, whose frames refer to the reader: with
+    TLS 256 KiB would stay until the collector finds the cycle."""
+    if error is not None:
+        error.__traceback__ = None
+
+
 class Link:
     """Connection to one node, for sending."""
 
@@ -163,6 +170,7 @@ class Link:
                     pause_s = _PAUSE_S[0]
                 except (OSError, TimeoutError, ssl.SSLError) as error:
                     _LOGGER.debug("link to %s: %r", address, error)
+                    forget_frames(error)
                 finally:
                     self._writer = None
                     self._items.clear()
@@ -190,6 +198,7 @@ class Link:
                 ended.cancel()
                 with suppress(asyncio.CancelledError, OSError, TimeoutError):
                     await sending
+                forget_frames(reader.exception())
         finally:
             writer.transport.abort()
 
@@ -239,10 +248,11 @@ class Incoming(asyncio.BufferedProtocol):
         self._error = ""
         """A text: the traceback of an exception refers to this connection, and would keep its buffer after the end."""
         self._is_taken = False
+        """Whether nothing more is received here."""
 
     @property
     def transport(self) -> asyncio.Transport:
-        """Return its transport."""
+        """Return its transport, until its end."""
         return self._transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -251,6 +261,13 @@ class Incoming(asyncio.BufferedProtocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._ended(self, self._error)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Refer to the transport no more: the TLS of uvloop refers to this connection after its end, and 256 KiB would
+        stay until the collector finds the cycle."""
+        self._is_taken = True
+        del self._transport
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._buffer[self._end :] if self._large is None else self._large[self._filled :]
@@ -301,15 +318,16 @@ class Incoming(asyncio.BufferedProtocol):
 
     def become_streams(self, serve: Serve, limit_bytes: int) -> None:
         """Have a coroutine serve the connection from the next message on, with a reader and a writer."""
-        self._is_taken = True
+        transport = self._transport
+        self._let_go()
         reader = asyncio.StreamReader(limit_bytes)
         protocol = asyncio.StreamReaderProtocol(reader, serve)
-        self._transport.pause_reading()  # uvloop chooses the kind of protocol when it begins to read
-        self._transport.set_protocol(protocol)
-        protocol.connection_made(self._transport)
+        transport.pause_reading()  # uvloop chooses the kind of protocol when it begins to read
+        transport.set_protocol(protocol)
+        protocol.connection_made(transport)
         if self._begin < self._end:
             reader.feed_data(bytes(self._buffer[self._begin : self._end]))
-        self._transport.resume_reading()
+        transport.resume_reading()
 
 
 class Listener:
@@ -413,8 +431,8 @@ class Listener:
                 is_taken = self._asked(writer, *await read_message(reader))
         except UndecodableFrame as error:
             _closed(writer.transport, str(error))
-        except (OSError, TimeoutError, asyncio.IncompleteReadError):
-            pass
+        except (OSError, TimeoutError, asyncio.IncompleteReadError) as error:
+            forget_frames(error)
         finally:
             self._clients.discard(writer.transport)
             if not is_taken:

@@ -16,6 +16,11 @@ class RelayAdapter(StreamAdapter):
         super().__init__(upper, upper)
         self._facts = {"peername": client.address, "certificate_name": client.certificate_user}
         self._keep = client.keep
+        """What must not be collected before the end."""
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._keep = None  # the link to the other node, whose TLS refers to this adapter after its end
+        super().connection_lost(error)
 
     def buffer_updated(self, count: int) -> None:
         if not self._discards(count):

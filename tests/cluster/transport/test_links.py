@@ -5,14 +5,18 @@ import gc
 import logging
 import random
 import socket
+import ssl
+import struct
 import weakref
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import cast
 
 import pytest
 import uvloop
 
 from tests.cluster.etcd_server import eventually
+from tests.support.certificates import Authority
 from timestone_cluster.frames import Held, Records
 from timestone_cluster.transport import links
 from timestone_cluster.transport.links import Incoming, Link, Listener
@@ -313,6 +317,73 @@ def test_connection_is_freed_without_the_collector_when_a_message_is_invalid() -
     finally:
         gc.enable()
     assert errors[0].startswith("invalid message of kind Hello")
+
+
+def closed(transport: asyncio.WriteTransport) -> None:
+    transport.close()
+
+
+def aborted(transport: asyncio.WriteTransport) -> None:
+    transport.abort()
+
+
+def reset(transport: asyncio.WriteTransport) -> None:
+    """End it with RST, so that the other side gets an error."""
+    linger = struct.pack("ii", 1, 0)
+    transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+    transport.abort()
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+@pytest.mark.parametrize("end", [closed, aborted, reset])
+def test_connections_with_tls_are_freed_without_the_collector(
+    end: Callable[[asyncio.WriteTransport], None], run: Callable[..., None], tmp_path: Path
+) -> None:
+    """TLS of the event loop has a buffer of 256 KiB for each, and the collector of a node runs seldom."""
+    authority = Authority(tmp_path)
+    server = authority.issue_server()
+    contexts = [
+        ssl.create_default_context(purpose, cafile=authority.path)
+        for purpose in (ssl.Purpose.CLIENT_AUTH, ssl.Purpose.SERVER_AUTH)
+    ]
+    contexts[0].load_cert_chain(server.path, server.key_path)
+
+    def count() -> int:
+        return sum(type(one).__name__ in ("SSLProtocol", "Incoming") for one in gc.get_objects())
+
+    async def visit(listener: Listener, port: int, *messages: Message) -> None:
+        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=contexts[1])
+        writer.writelines([piece for message in messages for piece in encoded(message)])
+        await eventually(lambda: len(listener._clients) == len(messages))
+        end(writer.transport)
+        await eventually(lambda: not listener._clients and not listener._strangers)
+
+    async def lose(listener: Listener) -> None:
+        connection = listener._nodes["b"]
+        end(connection.transport)
+        await eventually(lambda: listener._nodes.get("b") not in (None, connection))
+
+    async def connect() -> None:
+        listener = Listener("cluster", lambda _: None, lambda *_: None, lambda *_: False)
+        port = await listener.start("127.0.0.1", 0, contexts[0])
+        link = Link(Hello("cluster", "b"), lambda: f"127.0.0.1:{port}", contexts[1], lambda: None)
+        running = asyncio.ensure_future(link.run())
+        await eventually(lambda: "b" in listener._nodes)
+        before = count()
+        for _ in range(3):
+            await visit(listener, port)
+            await visit(listener, port, Hello("cluster", ""))
+            await lose(listener)
+        await eventually(lambda: count() <= before)
+        running.cancel()
+        await listener.stop()
+
+    gc.collect()
+    gc.disable()
+    try:
+        run(connect())
+    finally:
+        gc.enable()
 
 
 def test_reader_and_writer_have_what_came_behind_the_message_that_asked_for_them() -> None:

@@ -1,5 +1,6 @@
 """Stream adapter of a client that has arrived at another node: bytes unchanged, facts of the other end."""
 
+import weakref
 from typing import Any
 
 from mqtt_front.net.relay_adapter import RelayAdapter
@@ -112,3 +113,13 @@ def test_direction_of_the_server_is_closed_or_both_when_the_link_is_tls() -> Non
         assert link.ends == ends
         receive(adapter, b"late")
         assert upper.received == (b"late" if not link.tls else b""), "counted and discarded above"
+
+
+def test_link_to_the_other_node_is_let_go_when_it_has_ended() -> None:
+    link: Any = Link()
+    adapter = RelayAdapter(Upper(), Arrived(0, ("10.0.0.7", 5000), "", 0, keep=link))
+    kept = weakref.ref(link)
+    adapter.connection_made(link)
+    adapter.connection_lost(None)
+    del link
+    assert kept() is None
