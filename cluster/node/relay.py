@@ -10,13 +10,12 @@ import ssl
 import struct
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any, NamedTuple, Protocol, cast
 
 from timestone.address import parse_address, send
 from timestone.fronts import Arrived, Door
 from timestone_cluster.errors import UndecodableFrame
-from timestone_cluster.transport.links import give_up_early
+from timestone_cluster.transport.links import forget_frames, give_up_early
 from timestone_cluster.transport.wire import Hello, Relay, Relayed, decoded, encoded
 
 _LOGGER = logging.getLogger("timestone.cluster")
@@ -287,7 +286,7 @@ class _Client(_Side):
             return False
         host, port = parse_address(place.address, setting="peer")
         upper = _Upper(self)
-        with suppress(OSError, TimeoutError, UndecodableFrame):
+        try:
             async with self._relays.dials, asyncio.timeout(_DIAL_S):
                 transport, _ = await asyncio.get_running_loop().create_connection(
                     lambda: upper, host, port, ssl=self._relays.context
@@ -298,9 +297,11 @@ class _Client(_Side):
                 except BaseException:
                     transport.abort()
                     raise
-            self.place, self.other = place, upper
-            return True
-        return False
+        except (OSError, TimeoutError, UndecodableFrame) as error:
+            forget_frames(error)
+            return False
+        self.place, self.other = place, upper
+        return True
 
     def connection_lost(self, error: Exception | None) -> None:
         self._relays.clients.discard(self)

@@ -98,8 +98,8 @@ def give_up_early(connection: asyncio.StreamWriter | asyncio.Transport) -> None:
 
 
 def forget_frames(error: BaseException | None) -> None:
-    """Have an error of a stream refer to no frame. Its reader keeps the error, whose frames refer to the reader: with
-    TLS 256 KiB would stay until the collector finds the cycle."""
+    """Have the error of a connection refer to no frame. Its reader or future keeps the error, whose frames refer to the
+    connection: with TLS 256 KiB would stay until the collector finds the cycle."""
     if error is not None:
         error.__traceback__ = None
 

@@ -1,6 +1,7 @@
 """Clients that are passed on: over real sockets, to a listener of a node that serves them by an echo."""
 
 import asyncio
+import gc
 import socket
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -115,6 +116,27 @@ def test_client_waits_when_no_node_serves_it_and_is_served_by_the_next_one() -> 
         writer.close()
 
     relayed(check)
+
+
+def test_refused_attempts_are_freed_without_the_collector() -> None:
+    """With TLS each connection has a buffer of 256 KiB, and the collector of a node runs seldom."""
+
+    async def check(leader: Leader, relays: Relays, port: int) -> None:
+        leader.is_serving = False
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        while len(leader.asked) < 8:
+            await asyncio.sleep(0.01)
+        assert sum(isinstance(one, relay._Upper) for one in gc.get_objects()) <= 2, (
+            "the present one, and an old one"
+        )
+        writer.close()
+
+    gc.collect()
+    gc.disable()
+    try:
+        relayed(check)
+    finally:
+        gc.enable()
 
 
 def test_client_that_waits_is_served_when_its_own_node_leads() -> None:
