@@ -298,7 +298,7 @@ class Shard:
     def _flush(self, name: str) -> None:
         if name not in self._flushing and not self._is_closed:
             self._flushes.begin(self._logs[name], functools.partial(self._flushed, name, self._cuts))
-            self._flushing.add(name)
+            self._flushing.add(name)  # last: what has failed to begin never ends
 
     def _flushed(self, name: str, cuts: int, outcome: int | Exception) -> None:
         if self._is_closed or name not in self._logs:

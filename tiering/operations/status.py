@@ -158,8 +158,9 @@ def _all_waiting(store: StoreView, histories: Iterable[LogHistory]) -> Iterable[
         log = store.log(name, partition)
         folder = Path(log.folder).name
         end = ends.get((folder, log.id), 0)
-        sealed = [one for one in log.segment_list.sealed() if one.count and one.end_offset > end]
-        trailers = [one.trailer for one in sealed if one.trailer is not None]
+        sealed = log.segment_list.sealed()
+        lacking = [one for one in sealed if one.count and one.end_offset > end]
+        trailers = [one.trailer for one in lacking if one.trailer is not None]
         size = sum(one.stored_bytes + one.file_bytes for one in trailers)
-        behind = max(end, log.start_offset, *(one.end_offset for one in log.segment_list.sealed()))
+        behind = max(end, log.start_offset, *(one.end_offset for one in sealed))
         yield folder, Waiting(len(trailers), size, max(log.end_offset - behind, 0))
