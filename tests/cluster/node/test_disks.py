@@ -66,7 +66,7 @@ async def appending(
     disks = Disks(folder)
     try:
         disks.mount(*"abc")
-        async with log_cluster(folder, lambda name: Path(name) / "store", ack=ack, made=made) as cluster:
+        async with log_cluster(folder, ack=ack, made=made) as cluster:
             await cluster.until_in_sync()
             async with cluster.writing():
                 await cluster.until_more()
@@ -90,8 +90,7 @@ def test_appends_continue_when_a_disk_breaks_and_all_are_in_sync_when_it_works_a
             assert shard.leader != node.node_id()
             await cluster.until_more()
             forgetful_disk.set_fault(disks.place(node.name), Fault.NONE)
-            if "the node stops" in node.output():
-                assert fault is Fault.FLUSHES
+            if "the node stops" in node.output():  # here a full disk takes no mapped pages, either
                 wait_until_exits(node)
                 node.start()  # as a service manager does
             await cluster.until_in_sync()
