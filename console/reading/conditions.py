@@ -191,6 +191,15 @@ def _behind(window: Window) -> list[Found]:
     return sorted(found, key=lambda one: -(one.value or 0))
 
 
+def _lasting(name: str, span_s: int, text: str, window: Window) -> list[Found]:
+    """Check that a gauge has not been 0 at both ends of the span up to the moment."""
+    change = window.change(span_s + MINUTE_S)
+    if change is None or change.passed_s < span_s:
+        return []
+    before, now = (total(one, name) or 0.0 for one in (change.before, change.after))
+    return [Found(text.format(now=now), now)] if before and now else []
+
+
 def _slow(name: str, limit_s: float, text: str, window: Window) -> list[Found]:
     change = window.change(5 * MINUTE_S)
     counts = [] if change is None else change.observed(name)
@@ -384,6 +393,42 @@ CONDITIONS: tuple[Condition, ...] = (
             10 * MINUTE_S,
             0,
             "deliveries skipped {rise:,.0f} damaged records in {minutes} minutes",
+        ),
+    ),
+    Condition(
+        "TimestoneUnderReplicated",
+        "warning",
+        "shards of a cluster lack in-sync replicas for five minutes: a further loss may stop appends",
+        "[start the nodes that are away](cluster.md#a-damaged-replica), or [replace one](cluster.md#replace-a-node)",
+        "cluster.md#a-damaged-replica",
+        0,
+        "shards",
+        "timestone_cluster_under_replicated > 0",
+        "5m",
+        "{{ $labels.instance }} leads {{ $value }} shards that lack in-sync replicas",
+        partial(
+            _lasting,
+            "timestone_cluster_under_replicated",
+            5 * MINUTE_S,
+            "{now:.0f} shards that this node leads lack in-sync replicas",
+        ),
+    ),
+    Condition(
+        "TimestoneReplicaOut",
+        "critical",
+        "a replica of a cluster stays out for five minutes, or its node takes nothing from etcd",
+        "[the node's log has the reason](cluster.md#a-damaged-replica)",
+        "cluster.md#a-damaged-replica",
+        0,
+        "replicas",
+        "timestone_cluster_alarms > 0",
+        "5m",
+        "replicas of {{ $labels.instance }} stay out: its log has the reason",
+        partial(
+            _lasting,
+            "timestone_cluster_alarms",
+            5 * MINUTE_S,
+            "{now:.0f} replicas of this node stay out: its log has the reason",
         ),
     ),
 )

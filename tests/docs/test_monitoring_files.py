@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.cli.processes import Running, timestone
+from tests.cluster.etcd_server import etcd_server
 from tests.house.tree import ROOT
 from tests.support.ports import reserved_port
 from tests.support.scrape import families, scrape, server_with_traffic
@@ -98,12 +100,33 @@ def expressions() -> dict[str, str]:
     return found | variables | dict(zip(alert_names(), rules, strict=True))
 
 
+def names_used() -> set[str]:
+    """Return the metrics that the dashboard or a rule names."""
+    return {name for text in expressions().values() for name in NAME.findall(text)}
+
+
 @pytest.mark.slow
 def test_every_metric_of_dashboard_and_rules_is_in_a_real_scrape(page: tuple[str, str]) -> None:
     scraped = {sample.name for family in families(page[0]) for sample in family.samples}
-    used = {(place, name) for place, text in expressions().items() for name in NAME.findall(text)}
-    assert len({name for _, name in used}) > 25
-    assert sorted((place, name) for place, name in used if name not in scraped) == []
+    used = {name for name in names_used() if not name.startswith("timestone_cluster_")}
+    assert len(used) > 25
+    assert sorted(used - scraped) == []
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
+def test_every_metric_of_a_cluster_in_dashboard_and_rules_is_in_a_scrape_of_a_node(tmp_path: Path) -> None:
+    with etcd_server(tmp_path / "etcd") as server:
+        url, ready = f"etcd://{server.endpoint}/plant", tmp_path / "ready.json"
+        made = timestone("cluster", "init", url, "--shards", "1", "--replicas", "1")
+        assert made.returncode == 0, made
+        options = ["--cluster-name", "a", "--metrics", "127.0.0.1:0", "--ready-file", str(ready)]
+        with Running("serve", "--cluster", url, *options, cwd=tmp_path) as node:
+            page = scrape(str(node.wait_for_json(ready)["metrics"]))
+            assert node.stop()[0] == 0
+    scraped = {sample.name for family in families(page) for sample in family.samples}
+    used = {name for name in names_used() if name.startswith("timestone_cluster_")}
+    assert used and sorted(used - scraped) == []
 
 
 def test_the_dashboard_takes_its_data_source_from_a_variable_and_its_panels_do_not_overlap() -> None:

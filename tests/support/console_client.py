@@ -1,6 +1,7 @@
 """A console over a store in this process, and a client of its API."""
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
@@ -85,18 +86,26 @@ def write_samples(
     rise: int = 100,
     first: int = 0,
     ahead_us: int = 0,
+    more: Callable[[int], Metric] | None = None,
 ) -> None:
     """Append samples of a server up to now, each at its own time: `publishes_received` rises by `rise` in each. starts:
     how often the server has started in that time; first: number of the first sample; ahead_us: how far its clock is
-    ahead."""
+    ahead; more: returns a further metric of a sample, by its number."""
     clock = SetClock()
     with open_store(path, clock=clock) as store:
         now_us = time.time_ns() // 1000 + ahead_us
-        _append_samples(store, clock, range(first, first + count), now_us, interval_us, starts, rise)
+        _append_samples(store, clock, range(first, first + count), now_us, interval_us, starts, rise, more)
 
 
 def _append_samples(
-    store: Store, clock: SetClock, numbers: range, now_us: int, interval_us: int, starts: int, rise: int
+    store: Store,
+    clock: SetClock,
+    numbers: range,
+    now_us: int,
+    interval_us: int,
+    starts: int,
+    rise: int,
+    more: Callable[[int], Metric] | None,
 ) -> None:
     log = store.log(METRICS_LOG)
     for number in numbers:
@@ -105,6 +114,7 @@ def _append_samples(
             metric("timestone_mqtt_sessions_connected", "gauge", "Sessions.", number % 7),
             metric("timestone_store_free_bytes", "gauge", "Free.", 10**12),
             by_label("timestone_mqtt_dropped_publishes", "Dropped.", "reason", {"quota_exceeded": number}),
+            *([more(number)] if more is not None else []),
         ]
         at_us = now_us - (numbers.stop - 1 - number) * interval_us
         sample = sample_of(

@@ -10,6 +10,7 @@ import pytest
 import timestone
 from tests.house.tree import ROOT
 from tests.support.console_client import write_samples
+from timestone.metrics.metric import Metric, metric
 from timestone.view import view_store
 from timestone_console.reading.conditions import CONDITIONS, alert_rules, findings
 from timestone_console.reading.samples import Samples
@@ -45,6 +46,20 @@ def test_server_that_records_nothing_is_down(tmp_path: Path) -> None:
     with timestone.open(tmp_path / "data") as store:
         store.log("mqtt").append(b"x")
     assert set(firing(tmp_path / "data")) == {"TimestoneDown"}
+
+
+@pytest.mark.parametrize(("minutes", "fires"), [(8, True), (3, False)])
+def test_replica_that_stays_out_is_found_once_it_has_lasted(
+    tmp_path: Path, minutes: int, fires: bool
+) -> None:
+    def alarms(number: int) -> Metric:
+        return metric("timestone_cluster_alarms", "unknown", "Out.", 2 * (number > 60 - minutes * 6))
+
+    write_samples(tmp_path / "data", 61, more=alarms)
+    found = firing(tmp_path / "data")
+    assert ("TimestoneReplicaOut" in found) is fires
+    if fires:
+        assert found["TimestoneReplicaOut"].text.startswith("2 replicas of this node stay out")
 
 
 @pytest.mark.parametrize(
