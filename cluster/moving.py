@@ -25,7 +25,8 @@ async def replace_node(
     progress: Callable[[str], None],
 ) -> None:
     """Put a node in the place of another one, which may run or be lost, in all shards, one after another. Each shard
-    has its replicas at all times: the new node is in sync before the old one leaves. May be repeated.
+    has its replicas at all times: the new node is in sync before the old one leaves. May be repeated, also after it has
+    succeeded.
 
     old, new: ids, or names of registered nodes. only: one shard. timeout_s: for each shard. Raises ValueError for nodes
     that cannot be exchanged, WrongCluster, UndecodableValue, EtcdUnavailable; NodeLeft for the new one, or TimeoutError
@@ -34,9 +35,12 @@ async def replace_node(
     if only is not None:
         check_shard(only, len(found.shards))
     leaves, comes = found.node(old), found.node(new, is_running=True)
-    shards = [one for one in found.shards if leaves in one.replicas and only in (None, one.number)]
+    asked = [one for one in found.shards if only in (None, one.number)]
+    shards = [one for one in asked if leaves in one.replicas]
     if not shards:
         where = "" if only is None else f" of shard {only}"
+        if any(comes in one.replicas for one in asked):
+            return progress(f"{old} has no replica{where}: nothing is left to do")
         raise ValueError(f"invalid node {old}: expected one with a replica{where}")
     if comes not in [one.id for one in found.nodes]:
         raise ValueError(f"invalid node {new}: expected a registered one")

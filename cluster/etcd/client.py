@@ -252,7 +252,7 @@ class EtcdClient:
                 continue
             except _FAILED as error:
                 self._next_endpoint()
-                raise EtcdUnavailable(f"{url}: {words_of(error)}") from error
+                raise EtcdUnavailable(f"{url}: {words_of(error)}{_tls_hint(server, error)}") from error
             if answer.status != _OK:
                 self._next_endpoint()
                 raise EtcdUnavailable(f"{url}: status {answer.status}: {self._reason_of(found)}")
@@ -269,6 +269,12 @@ class EtcdClient:
 
     def _next_endpoint(self) -> None:
         self._endpoints.append(self._endpoints.pop(0))
+
+
+def _tls_hint(server: str, error: Exception) -> str:
+    """Return what may be wrong where etcd ends a connection without TLS, as one with TLS does."""
+    is_ended = isinstance(error, ConnectionResetError | EOFError)
+    return "; an etcd with TLS needs `--ca`" if is_ended and server.startswith("http:") else ""
 
 
 async def _body(answer: Answer) -> bytes:

@@ -206,7 +206,7 @@ class Registry:
             try:
                 await self.refresh()
             except EtcdUnavailable as error:
-                _LOGGER.log(logging.DEBUG if is_away else logging.WARNING, "etcd does not answer: %s", error)
+                _LOGGER.log(logging.DEBUG if is_away else logging.WARNING, "etcd fails: %s", error)
                 is_away = True
                 await asyncio.sleep(_RETRY_S)
                 continue

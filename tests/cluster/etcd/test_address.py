@@ -64,6 +64,9 @@ def test_etcd_with_certificates_is_reached_with_those_of_its_authority_only(tmp_
             async with EtcdClient([url], verify=wrong.client_context()) as etcd:
                 with pytest.raises(EtcdUnavailable):
                     await etcd.read("a")
+        async with EtcdClient([url.replace("https", "http")]) as etcd:
+            with pytest.raises(EtcdUnavailable, match="an etcd with TLS needs `--ca`"):
+                await etcd.read("a")
 
     with etcd_server(tmp_path / "data", good) as server:
         asyncio.run(run(server.url))

@@ -165,7 +165,7 @@ def test_registration_and_picture_go_on_when_etcd_answers_oddly(caplog: pytest.L
             )
             tasks = [asyncio.ensure_future(one.run()) for one in (registry, registration)]
             async with asyncio.timeout(20):
-                while "does not answer" not in caplog.text:
+                while "etcd fails" not in caplog.text:
                     await asyncio.sleep(0.01)
             assert not any(task.done() for task in tasks)
             for task in tasks:

@@ -317,8 +317,10 @@ def test_node_takes_the_place_of_one_that_is_lost_and_of_one_that_leads(tmp_path
             async with asyncio.timeout(NEVER_S):
                 while "another node has this one's place" not in leader.output():
                     await asyncio.sleep(0.1)
+            await replace_node(harness.etcd, KEYS, leader.name, "d", timeout_s=1, progress=told.append)
+            assert told[4:] == [f"{leader.name} has no replica: nothing is left to do"]
             for old, new, reason in (
-                (leader.name, "d", "expected one with a replica"),
+                (leader.name, "f", "expected one with a replica"),
                 (left.name, "d", "has a replica of shard 0"),
                 (left.name, "f", "expected a registered one"),
             ):
