@@ -51,6 +51,8 @@ class NodeStatus(NamedTuple):
     """Whether it follows the shards in which it has no place."""
     is_behind: bool = False
     """Whether it lacks records of some shard since its start."""
+    alarm: str = ""
+    """Why replicas of it stay out, for people; empty while none does."""
 
 
 class ShardStatus(NamedTuple):
@@ -268,4 +270,5 @@ def _node_status(pairs: Mapping[str, KeyValue], keys: ClusterKeys, node: str, ru
     states = keys.draining(node) in pairs, keys.leaving(node) in pairs
     levels = value.lowest_level, value.highest_level
     follows = value.is_full and run > 0, value.observes, value.is_behind and run > 0
-    return NodeStatus(node, value.name, value.peer, run, *states, value.zone, value.weight, levels, *follows)
+    of_node = *states, value.zone, value.weight, levels, *follows
+    return NodeStatus(node, value.name, value.peer, run, *of_node, alarm=value.alarm if run else "")

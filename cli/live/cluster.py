@@ -346,6 +346,9 @@ def _print_notes(console: "Console", found: "ClusterStatus") -> None:
             f"now {running}",
             soft_wrap=True,
         )
+    for one in found.nodes:
+        if one.alarm:
+            console.print(f"node {one.name}: a replica stays out: {one.alarm}", soft_wrap=True)
     for shard in found.shards:
         if shard.is_lost:
             mended = "see `timestone cluster repair-metadata`, while the nodes run"

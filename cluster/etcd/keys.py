@@ -203,6 +203,8 @@ class NodeValue:
     """Whether its disk has too little free space for it to lead."""
     boot: str = field(default="", kw_only=True)
     """Of its machine, where a replica counts as having what is in memory only."""
+    alarm: str = field(default="", kw_only=True)
+    """Why replicas of it stay out, for people; empty while none does."""
 
     def encode(self) -> bytes:
         """Return the value in etcd."""
@@ -221,8 +223,8 @@ class NodeValue:
             fronts = {str(name): _text(one) for name, one in dict(fields.get("fronts", {})).items()}
             names = _text(fields["name"]), _text(fields["peer"]), zone and _text(zone)
             states = (fields.get(name) is True for name in ("observes", "is_behind", "is_full"))
-            boot = fields.get("boot", "")
-            found = cls(*names, weight, lowest, highest, fronts, *states, boot=boot and _text(boot))
+            boot, alarm = (fields.get(name, "") and _text(fields[name]) for name in ("boot", "alarm"))
+            found = cls(*names, weight, lowest, highest, fronts, *states, boot=boot, alarm=alarm)
             for name, address in {"peer": found.peer, **fronts}.items():
                 parse_address(address, setting=name)
             if not 1 <= found.weight <= MOST_WEIGHT:

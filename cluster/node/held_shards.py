@@ -7,7 +7,7 @@ import asyncio
 import json
 import logging
 import secrets
-from collections.abc import Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -46,6 +46,11 @@ OBSERVED = "observed"
 """Namespace in the catalogue: one empty document for each shard that this node observes, by its number."""
 WHOLE_S = 10.0
 """How long the others have to be whole before a node deletes what it had."""
+_DAMAGE_S = 5.0
+"""How often to ask what the scrubber has found."""
+_DISCARD_S = 1.0
+_ALARM_CHARACTERS = 200
+"""Most of an alarm in etcd."""
 _END_S = 1.0
 """Time for the front to end what reads the logs of a shard."""
 
@@ -143,6 +148,32 @@ class HeldShards:
                 _LOGGER.warning("%s-%d is not deleted yet: %s", name, number, error)
             self._deleting.discard(log_folder(name, number))
         self._around.refresh()
+
+    async def watch_damage(self) -> None:
+        """Pass on what the scrubber finds, until cancelled."""
+        while True:
+            await asyncio.sleep(_DAMAGE_S)
+            try:
+                found = await asyncio.to_thread(self.damaged)
+            except (TimestoneError, OSError) as error:
+                _LOGGER.warning("damage cannot be read: %s", error)
+                continue
+            for shard in list(self.shards.values()):
+                shard.damaged(found)
+
+    async def discard_often(self, registry: Registry, cluster_now: Callable[[], ClusterValue | None]) -> None:
+        """Delete replicas that have been moved away, or are beyond repair, until cancelled. cluster_now: returns what
+        etcd has of the cluster; None while nothing may be taken from it."""
+        while True:
+            await asyncio.sleep(_DISCARD_S)
+            cluster = cluster_now()
+            try:
+                if cluster is not None:
+                    if cluster.balance and cluster.level >= 2:  # else it would not come back
+                        await self.give_up(registry)
+                    await self.discard(registry, deletes=cluster.level >= 2)
+            except (TimestoneError, OSError) as error:
+                _LOGGER.warning("replicas that were moved away are not deleted: %s", error)
 
     async def give_up(self, registry: Registry) -> None:
         """Leave the shards of which this node has a replica that is beyond repair, where others have all of it: its
@@ -337,6 +368,13 @@ class HeldShards:
             number,
             last,
         )
+
+
+def shown_alarms(shards: Mapping[int, Shard]) -> str:
+    """Return why the first of these replicas stays out, and how many others do, for people; empty for none."""
+    alarms = [f"shard {number}: {one.alarm}" for number, one in shards.items() if one.alarm]
+    others = f", and {len(alarms) - 1} more" if len(alarms) > 1 else ""
+    return alarms[0][:_ALARM_CHARACTERS] + others if alarms else ""
 
 
 def record_of(registry: Registry, number: int) -> ShardRecord | None:

@@ -32,7 +32,14 @@ from timestone_cluster.frames import Frame
 from timestone_cluster.fronts.node_fronts import NodeFronts
 from timestone_cluster.fronts.state_log import STATE_LOG
 from timestone_cluster.node.front_host import FrontHost
-from timestone_cluster.node.held_shards import HeldShards, boot_of, identity_joined, log_values, record_of
+from timestone_cluster.node.held_shards import (
+    HeldShards,
+    boot_of,
+    identity_joined,
+    log_values,
+    record_of,
+    shown_alarms,
+)
 from timestone_cluster.node.home import Around
 from timestone_cluster.node.placement import Placement, node_metrics, replica_counts, wanted_leaders
 from timestone_cluster.node.relay import Place
@@ -46,9 +53,7 @@ _LOGGER = logging.getLogger("timestone.cluster")
 _STOPS, _ASKED = "this node stops", "the balancer asks for it"  # why it hands over, for the log
 _ETCD_S = 30.0
 _HAND_OVER_S = 5.0
-_DAMAGE_S = 5.0
-"""How often to ask what the scrubber has found."""
-_DISCARD_S = _SPACE_S = 1.0
+_SPACE_S = 1.0
 _NO_ROOM, _ROOM = 1.25, 1.5
 """A node leads nothing below so much of `min_free_bytes`, until it has so much."""
 
@@ -157,8 +162,8 @@ class Node:
         self._start(self._follow())
         self._start(self._tick())
         self._start(self._placement.run(self._cluster_now))
-        self._start(self._watch_damage(held))
-        self._start(self._discard(held))
+        self._start(held.watch_damage())
+        self._start(held.discard_often(self._registry, self._cluster_now))
         self._start(self._watch_space())
 
     async def _joined(self) -> ClusterValue:
@@ -245,6 +250,8 @@ class Node:
             if self._value.is_behind and caught_up:
                 _LOGGER.info("this node has the records of all shards")
                 self._tell(is_behind=False)
+            if (alarm := shown_alarms(self.shards)) != self._value.alarm:
+                self._tell(alarm=alarm)
             with suppress(TimeoutError):
                 async with asyncio.timeout(TICK_S):
                     await self._is_due.wait()
@@ -255,18 +262,6 @@ class Node:
             if beats:
                 self.send(node, encoded(Beats(tuple(beats), tuple(beats.values()))))
                 beats.clear()
-
-    async def _watch_damage(self, held: HeldShards) -> None:
-        """Pass on what the scrubber finds."""
-        while True:
-            await asyncio.sleep(_DAMAGE_S)
-            try:
-                found = await asyncio.to_thread(held.damaged)
-            except (TimestoneError, OSError) as error:
-                _LOGGER.warning("damage cannot be read: %s", error)
-                continue
-            for shard in list(held.shards.values()):
-                shard.damaged(found)
 
     async def _watch_space(self) -> None:
         """Tell others when the disk is about to be full, so that one with space leads; appends are refused later."""
@@ -282,24 +277,11 @@ class Node:
                     _LOGGER.log(level, "%d bytes are free: %s", free_bytes, what)
                     self._tell(is_full=not was_full)
 
-    def _tell(self, **states: bool) -> None:
+    def _tell(self, **states: Any) -> None:
         """Change what the registration of this node says."""
-        self._value = replace(self._value, **states)  # type: ignore[arg-type]
+        self._value = replace(self._value, **states)
         assert self._registration is not None
         self._registration.change(self._value)
-
-    async def _discard(self, held: HeldShards) -> None:
-        """Delete replicas that have been moved away, or are beyond repair."""
-        while True:
-            await asyncio.sleep(_DISCARD_S)
-            cluster = self._cluster_now()
-            try:
-                if cluster is not None:
-                    if cluster.balance and cluster.level >= 2:  # else it would not come back
-                        await held.give_up(self._registry)
-                    await held.discard(self._registry, deletes=cluster.level >= 2)
-            except (TimestoneError, OSError) as error:
-                _LOGGER.warning("replicas that were moved away are not deleted: %s", error)
 
     # etcd.
 

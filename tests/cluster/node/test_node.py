@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.cli.processes import timestone
 from tests.cluster.etcd_server import EtcdServer, etcd_server, eventually
 from tests.cluster.held_proxy import HeldProxy, held_proxy
 from tests.cluster.log_cluster import KEYS, LOG, NEVER_S, LogCluster, log_cluster
@@ -31,6 +32,7 @@ from timestone_cluster.errors import AppendUnknown, EtcdUnavailable
 from timestone_cluster.etcd.client import EtcdClient, Outcome, Picture
 from timestone_cluster.etcd.keys import NodeValue
 from timestone_cluster.moving import drain_node, replace_node, undrain_node
+from timestone_cluster.node import held_shards
 from timestone_cluster.node import node as node_module
 from timestone_cluster.node.client import ClusterClient
 from timestone_cluster.operations import (
@@ -348,9 +350,15 @@ async def has_everything_once_in_sync(harness: LogCluster, node: NodeProcess) ->
 def test_node_leads_no_more_when_damage_is_found_while_it_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, finder: str
 ) -> None:
-    monkeypatch.setattr(node_module, "_DAMAGE_S", 0.1)
+    monkeypatch.setattr(held_shards, "_DAMAGE_S", 0.1)
 
-    async def run(etcd: EtcdClient) -> None:
+    async def shown(url: str) -> str:
+        done = await asyncio.to_thread(
+            timestone, "cluster", "status", f"{url.replace('http', 'etcd')}/{KEYS.name}"
+        )
+        return done.stdout
+
+    async def run(etcd: EtcdClient, url: str) -> None:
         await make_cluster(etcd, KEYS, shards=1, replicas=1)
         await make_log(etcd, KEYS, LOG, {"segment_entries": 8})
         with Store(tmp_path / "a", crash_config(), log_type=ReplicatedLog) as store:
@@ -379,13 +387,17 @@ def test_node_leads_no_more_when_damage_is_found_while_it_runs(
             assert node.status()["leading"] == 0
             with pytest.raises(NotLeader):
                 await client.append(LOG, [b"after it"])
+            alarm = f"node a: a replica stays out: shard 0: {LOG}-0 has a damaged record\n"
+            async with asyncio.timeout(NEVER_S):
+                while alarm not in (said := await shown(url)):
+                    assert "stays out" not in said, said
             await client.close()
             await node.stop()
             assert failures == []
 
     async def with_etcd(url: str) -> None:
         async with EtcdClient([url]) as etcd:
-            await run(etcd)
+            await run(etcd, url)
 
     with etcd_server(tmp_path / "etcd") as server:
         asyncio.run(with_etcd(server.url))
