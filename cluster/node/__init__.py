@@ -1,2 +1,1 @@
-"""A node: runs the protocol against a store, etcd and other nodes. Read `node` first; `shard` does what one replica
-asks for, `client` appends from outside."""
+"""A node: runs its shards with a store, etcd and other nodes. Read `node` first; `client` appends from outside."""

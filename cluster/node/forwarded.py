@@ -20,7 +20,7 @@ from timestone.kernel.entries import NO_TOPIC
 from timestone.replication.replicated_log import ReplicatedLog
 from timestone.writing.write_batch import Numbers, WriteBatch
 from timestone_cluster.leader import Leader
-from timestone_cluster.node.shard import Shard
+from timestone_cluster.shard.shard import Shard
 from timestone_cluster.transport.refusals import refusal_of
 from timestone_cluster.transport.wire import Forward, Forwarded, ForwardOpen, ForwardOpened, Letter, encoded
 

@@ -18,8 +18,8 @@ from timestone_cluster.fronts.node_fronts import named_failure
 from timestone_cluster.fronts.state_log import STATE_LOG, STATE_SETTINGS, LocalDocuments
 from timestone_cluster.node.home import Around, Home, gauges
 from timestone_cluster.node.relay import Relays
-from timestone_cluster.node.shard import Shard
 from timestone_cluster.operations import make_log
+from timestone_cluster.shard.shard import Shard
 
 _RELAYS = 100_000
 """Most clients that a node passes on."""

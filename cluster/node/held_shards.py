@@ -36,8 +36,8 @@ from timestone_cluster.etcd.keys import (
     replica_name,
 )
 from timestone_cluster.etcd.registry import Registry
-from timestone_cluster.node.shard import Shard
-from timestone_cluster.node.shipping import Surroundings, now_s
+from timestone_cluster.shard.shard import Shard
+from timestone_cluster.shard.shipping import Surroundings, now_s
 from timestone_cluster.shard_record import ShardRecord, node_of
 
 IDENTITY_NAME = "NODE"

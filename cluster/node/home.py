@@ -16,8 +16,8 @@ from timestone_cluster.division import Division
 from timestone_cluster.fronts.state_log import STATE_LOG, LocalDocuments, StateLog
 from timestone_cluster.node.forwarding import Stream
 from timestone_cluster.node.relay import Place
-from timestone_cluster.node.shard import Shard
-from timestone_cluster.node.shipping import now_s
+from timestone_cluster.shard.shard import Shard
+from timestone_cluster.shard.shipping import now_s
 from timestone_cluster.transport.wire import Hello
 
 _LOGGER = logging.getLogger("timestone.cluster")

@@ -44,7 +44,7 @@ from timestone_cluster.node.home import Around
 from timestone_cluster.node.placement import Placement, node_metrics, replica_counts, wanted_leaders
 from timestone_cluster.node.relay import Place
 from timestone_cluster.node.requests import Requests
-from timestone_cluster.node.shard import Shard
+from timestone_cluster.shard.shard import Shard
 from timestone_cluster.shard_record import member_of, node_of
 from timestone_cluster.transport.links import Item, Link, Listener, Tls
 from timestone_cluster.transport.wire import Beats, Hello, Message, encoded

@@ -30,8 +30,8 @@ from timestone_cluster.etcd.keys import (
     encode_arrivals,
 )
 from timestone_cluster.etcd.registry import Registry
-from timestone_cluster.node.shipping import now_s
 from timestone_cluster.replica import Replica
+from timestone_cluster.shard.shipping import now_s
 from timestone_cluster.shard_record import ShardRecord, node_of
 
 _LOGGER = logging.getLogger("timestone.cluster")

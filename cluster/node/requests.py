@@ -16,7 +16,7 @@ from timestone_cluster.etcd.keys import check_log_name, folder_of
 from timestone_cluster.fronts.state_log import STATE_LOG
 from timestone_cluster.node.forwarded import Forwards
 from timestone_cluster.node.front_host import FrontHost
-from timestone_cluster.node.shard import Shard
+from timestone_cluster.shard.shard import Shard
 from timestone_cluster.transport.refusals import refusal_of
 from timestone_cluster.transport.wire import (
     Append,

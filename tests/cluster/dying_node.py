@@ -24,9 +24,9 @@ from timestone_cluster.etcd.registry import Registration
 from timestone_cluster.leader import Leader
 from timestone_cluster.node import requests
 from timestone_cluster.node.node import Node
-from timestone_cluster.node.shard import Shard
-from timestone_cluster.node.shipping import Shipping
 from timestone_cluster.replica import Replica
+from timestone_cluster.shard.shard import Shard
+from timestone_cluster.shard.shipping import Shipping
 from timestone_cluster.shard_record import ShardRecord
 from timestone_cluster.transport.wire import Appended
 

@@ -8,8 +8,8 @@ from timestone.record import FLAG_REMOVED
 from timestone.replication.replicated_log import ReplicatedLog
 from timestone.store import Store
 from timestone.writing.write_batch import WriteBatch
-from timestone_cluster.node.repair import opened
 from timestone_cluster.replica_log import ReplicaLog
+from timestone_cluster.shard.repair import opened
 
 SHIP_BYTES = 200
 """Little, so that frames of several sizes are shipped."""

@@ -42,9 +42,9 @@ from timestone_cluster.etcd.keys import WRITTEN_LEVEL, ClusterValue, replica_id,
 from timestone_cluster.frames import Frame, Records
 from timestone_cluster.leader import Leader
 from timestone_cluster.node.held_shards import make_replica_folder
-from timestone_cluster.node.shipping import append
 from timestone_cluster.recovery import Report, _best, _given_up
 from timestone_cluster.replica import Replica
+from timestone_cluster.shard.shipping import append
 from timestone_cluster.shard_record import ShardRecord, Unclean, member_of, node_of
 from timestone_cluster.transport.wire import LogState, StoredData
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.node.test_shard import Noted
+from tests.cluster.shard.test_shard import Noted
 from tests.support.faulty_files import FaultyFiles
 from tests.support.workload import crash_config
 from timestone.commit.submission import Submission
@@ -27,7 +27,7 @@ from timestone_cluster.node import forwarded, forwarding
 from timestone_cluster.node.forwarding import ForeignTopics, ForwardedLog, Stream
 from timestone_cluster.node.relay import Place
 from timestone_cluster.node.requests import Requests
-from timestone_cluster.node.shard import Shard
+from timestone_cluster.shard.shard import Shard
 from timestone_cluster.shard_record import ShardRecord
 from timestone_cluster.transport.links import Listener
 from timestone_cluster.transport.wire import Hello

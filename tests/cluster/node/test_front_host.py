@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from tests.cluster.node.test_shard import Noted
+from tests.cluster.shard.test_shard import Noted
 from tests.support.workload import crash_config
 from timestone.disk.steady_clock import SteadyClock
 from timestone.errors import NotLeader
@@ -19,7 +19,7 @@ from timestone_cluster.fronts.state_log import STATE_LOG
 from timestone_cluster.node import home
 from timestone_cluster.node.front_host import FrontHost
 from timestone_cluster.node.home import Around
-from timestone_cluster.node.shard import Shard
+from timestone_cluster.shard.shard import Shard
 from timestone_cluster.shard_record import ShardRecord
 from timestone_cluster.transport.wire import Hello
 

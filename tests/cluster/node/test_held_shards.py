@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.etcd_server import etcd_server
-from tests.cluster.node.test_shard import Noted
+from tests.cluster.shard.test_shard import Noted
 from tests.support.workload import crash_config
 from tests.timestone.replication.replicas import leading
 from timestone.disk.files import Files

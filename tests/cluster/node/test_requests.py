@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Collection
 from pathlib import Path
 
-from tests.cluster.node.test_shard import Noted
+from tests.cluster.shard.test_shard import Noted
 from tests.support.workload import crash_config
 from timestone.replication.replicated_log import ReplicatedLog
 from timestone.store import Store
 from timestone_cluster.fronts.state_log import STATE_LOG
 from timestone_cluster.node.requests import Requests
-from timestone_cluster.node.shard import Shard
+from timestone_cluster.shard.shard import Shard
 from timestone_cluster.transport.links import Listener
 from timestone_cluster.transport.wire import (
     Append,

@@ -6,8 +6,8 @@ from typing import cast
 import pytest
 
 from timestone_cluster.actions import Propose
-from timestone_cluster.node.election_log import ElectionLog
-from timestone_cluster.node.shipping import Surroundings
+from timestone_cluster.shard.election_log import ElectionLog
+from timestone_cluster.shard.shipping import Surroundings
 from timestone_cluster.shard_record import ShardRecord, Unclean
 
 

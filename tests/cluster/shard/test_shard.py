@@ -14,7 +14,7 @@ from timestone.replication.replicated_log import ReplicatedLog
 from timestone_cluster.actions import Propose
 from timestone_cluster.deadlines import ASLEEP_S, WAKING_S
 from timestone_cluster.frames import Committed, Fenced, Follow, Held, Records, Reset, Started
-from timestone_cluster.node.shard import Shard
+from timestone_cluster.shard.shard import Shard
 from timestone_cluster.shard_record import ShardRecord
 from timestone_cluster.transport.links import Item
 from timestone_cluster.transport.wire import StoredData, decoded

@@ -13,9 +13,9 @@ from timestone.replication.replicated_log import ReplicatedLog
 from timestone.writing.write_batch import WriteBatch
 from timestone_cluster.actions import Ship
 from timestone_cluster.frames import Committed, Held, Records
-from timestone_cluster.node import shipping
-from timestone_cluster.node.shipping import Said, Shared, Shipping, Surroundings
 from timestone_cluster.replica_log import ReplicaLog
+from timestone_cluster.shard import shipping
+from timestone_cluster.shard.shipping import Said, Shared, Shipping, Surroundings
 from timestone_cluster.transport.wire import Message, decoded
 
 

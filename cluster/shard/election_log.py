@@ -3,7 +3,7 @@
 import logging
 
 from timestone_cluster.actions import Propose
-from timestone_cluster.node.shipping import Surroundings
+from timestone_cluster.shard.shipping import Surroundings
 from timestone_cluster.shard_record import ShardRecord, node_of
 
 _LOGGER = logging.getLogger("timestone.cluster")

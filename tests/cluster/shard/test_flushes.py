@@ -13,7 +13,7 @@ from timestone.errors import LogFailed
 from timestone.kernel import loops
 from timestone.replication.replicated_log import ReplicatedLog
 from timestone.writing.write_batch import WriteBatch
-from timestone_cluster.node.flushes import Flushes
+from timestone_cluster.shard.flushes import Flushes
 
 
 def written(log: ReplicatedLog, payload: bytes) -> None:

@@ -30,12 +30,12 @@ from timestone_cluster.deadlines import Deadlines
 from timestone_cluster.follower import Follower
 from timestone_cluster.frames import Beat, Committed, Fetch, Fetched, Frame
 from timestone_cluster.leader import Leader
-from timestone_cluster.node.election_log import ElectionLog
-from timestone_cluster.node.flushes import Flushes
-from timestone_cluster.node.repair import Repair, answer, opened
-from timestone_cluster.node.shipping import Said, Shared, Shipping, Surroundings, append, now_s
 from timestone_cluster.replica import Replica
 from timestone_cluster.replica_log import ReplicaLog, Run
+from timestone_cluster.shard.election_log import ElectionLog
+from timestone_cluster.shard.flushes import Flushes
+from timestone_cluster.shard.repair import Repair, answer, opened
+from timestone_cluster.shard.shipping import Said, Shared, Shipping, Surroundings, append, now_s
 from timestone_cluster.shard_record import OLDER_ETCD, ShardRecord, node_of
 from timestone_cluster.transport.wire import encoded
 
