@@ -53,6 +53,8 @@ class NodeStatus(NamedTuple):
     """Whether it lacks records of some shard since its start."""
     alarm: str = ""
     """Why replicas of it stay out, for people; empty while none does."""
+    is_stopping: bool = False
+    """Whether it is about to end."""
 
 
 class ShardStatus(NamedTuple):
@@ -271,4 +273,5 @@ def _node_status(pairs: Mapping[str, KeyValue], keys: ClusterKeys, node: str, ru
     levels = value.lowest_level, value.highest_level
     follows = value.is_full and run > 0, value.observes, value.is_behind and run > 0
     of_node = *states, value.zone, value.weight, levels, *follows
-    return NodeStatus(node, value.name, value.peer, run, *of_node, alarm=value.alarm if run else "")
+    now = (value.alarm, value.is_stopping) if run else ()
+    return NodeStatus(node, value.name, value.peer, run, *of_node, *now)

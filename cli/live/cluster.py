@@ -301,6 +301,7 @@ def _print_status(console: "Console", found: "ClusterStatus") -> None:
             ("; draining", one.is_draining),
             ("; leaving", one.is_leaving),
             ("; full", one.is_full),
+            ("; stopping", one.is_stopping),
             ("; behind", one.is_behind),
             ("; gone", not one.run),
         ]

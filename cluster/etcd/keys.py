@@ -205,6 +205,8 @@ class NodeValue:
     """Of its machine, where a replica counts as having what is in memory only."""
     alarm: str = field(default="", kw_only=True)
     """Why replicas of it stay out, for people; empty while none does."""
+    is_stopping: bool = field(default=False, kw_only=True)
+    """Whether it is about to end, so that no other node waits for it to lead."""
 
     def encode(self) -> bytes:
         """Return the value in etcd."""
@@ -222,9 +224,13 @@ class NodeValue:
             )
             fronts = {str(name): _text(one) for name, one in dict(fields.get("fronts", {})).items()}
             names = _text(fields["name"]), _text(fields["peer"]), zone and _text(zone)
-            states = (fields.get(name) is True for name in ("observes", "is_behind", "is_full"))
+            *states, stops = (
+                fields.get(name) is True for name in ("observes", "is_behind", "is_full", "is_stopping")
+            )
             boot, alarm = (fields.get(name, "") and _text(fields[name]) for name in ("boot", "alarm"))
-            found = cls(*names, weight, lowest, highest, fronts, *states, boot=boot, alarm=alarm)
+            found = cls(
+                *names, weight, lowest, highest, fronts, *states, boot=boot, alarm=alarm, is_stopping=stops
+            )
             for name, address in {"peer": found.peer, **fronts}.items():
                 parse_address(address, setting=name)
             if not 1 <= found.weight <= MOST_WEIGHT:

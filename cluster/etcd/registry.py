@@ -196,7 +196,8 @@ class Registry:
         while True:
             await self._read_again()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), _READ_S)
+                async with asyncio.timeout(_READ_S):
+                    await self._wake.wait()
             self._wake.clear()
 
     async def _read_again(self) -> None:
@@ -259,6 +260,7 @@ class Registration:
         self._registered, self._is_joined = registered, is_joined
         self._lease = self._created = 0
         self._written = value
+        self._is_changed = asyncio.Event()
 
     @property
     def lease(self) -> int:
@@ -266,8 +268,9 @@ class Registration:
         return self._lease
 
     def change(self, value: NodeValue) -> None:
-        """Write another value within a second."""
+        """Write another value at once, and again until it is written."""
         self._value = value
+        self._is_changed.set()
 
     async def run(self) -> None:
         """Register, and keep registered, until cancelled."""
@@ -281,7 +284,10 @@ class Registration:
                     await self._rewrite()
             except EtcdUnavailable as error:
                 _LOGGER.debug("etcd: %s", error)
-            await asyncio.sleep(KEEP_ALIVE_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(KEEP_ALIVE_S):
+                    await self._is_changed.wait()
+            self._is_changed.clear()
 
     async def _register(self) -> None:
         lease = await self._etcd.grant(LEASE_S)

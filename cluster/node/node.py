@@ -94,6 +94,7 @@ class Node:
         self._held: HeldShards | None = None
         self._placement: Placement | None = None
         self._behind, self._full = set[str](), set[str]()  # nodes that lack records since their start; space
+        self._stopping = set[str]()
         self._links: dict[str, Link] = {}
         self._beats: dict[str, dict[int, int]] = {}
         """Shards and generations of the next heartbeat to each node that takes one for all."""
@@ -199,11 +200,13 @@ class Node:
                 await one.reload()
 
     async def stop(self) -> None:
-        """Hand over what this node leads, for five seconds at most; then leave."""
+        """Hand over what this node leads, for five seconds at most and to nodes that do not stop; then leave."""
         try:
+            if self._registration is not None:
+                self._tell(is_stopping=True)
             with suppress(TimeoutError):
                 async with asyncio.timeout(_HAND_OVER_S):
-                    while sum(one.hand_over(self._registry.members, _STOPS) for one in self.shards.values()):
+                    while sum(one.hand_over(self._staying(), _STOPS) for one in self.shards.values()):
                         await asyncio.sleep(TICK_S / 2)
             for one in (self._host, self._fronts):
                 if one is not None:
@@ -220,6 +223,10 @@ class Node:
             await self._listener.stop()
         await self._etcd.close()
 
+    def _staying(self) -> dict[str, int]:
+        """Return the registered members that do not stop, and their runs."""
+        return {one: run for one, run in self._registry.members.items() if node_of(one) not in self._stopping}
+
     def _start(self, coroutine: Any) -> None:
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
@@ -235,7 +242,8 @@ class Node:
     async def _tick(self) -> None:
         while True:
             runs, wanted = self._registry.members, wanted_leaders(self._registry)
-            avoided = {*self._registry.below("draining"), *self._registry.below("leaving"), *self._full}
+            marked = *self._registry.below("draining"), *self._registry.below("leaving")
+            avoided = {*marked, *self._full, *self._stopping}
             caught_up = self._cluster is not None and len(self.shards) == self._cluster.shards
             for number, shard in list(self.shards.items()):
                 caught_up &= shard.tick(runs, avoided, self._behind)
@@ -318,6 +326,7 @@ class Node:
         }
         self._behind = {node for node, value in values.items() if value is not None and value.is_behind}
         self._full = {node for node, value in values.items() if value is not None and value.is_full}
+        self._stopping = {node for node, value in values.items() if value is not None and value.is_stopping}
         self._held.observes = self._value.observes and cluster.level >= OBSERVERS_LEVEL
         logs, deleted = registry.below("logs"), registry.below("deleted")
         if (deleting := self._held.delete(deleted)) is not None:

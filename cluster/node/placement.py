@@ -159,7 +159,7 @@ class Placement:
                 value = NodeValue(node, "")
             run = registered[node].created if node in registered else 0
             seen_s = self._seen_s[node] = now if run else self._seen_s.get(node, now)
-            states = node in leaving, node in draining or value.is_full, value.is_behind
+            states = node in leaving, node in draining or value.is_full or value.is_stopping, value.is_behind
             found[node] = Member(value.zone, value.weight, run, now - seen_s, *states)
         return found
 

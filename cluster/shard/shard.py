@@ -172,7 +172,7 @@ class Shard:
         if node_of(self._member) in draining:
             self._deadlines.stay_away(now_s())
             others = {member: run for member, run in runs.items() if node_of(member) not in draining}
-            self.hand_over(others, "this node is drained, removed or full")
+            self.hand_over(others, "this node is drained, removed, full or stops")
         shows = isinstance(self._replica.role, Leader) and not self._deadlines.is_waking(now_s())
         for name, log in self._logs.items():
             state = self._replica.logs[name]
@@ -193,10 +193,10 @@ class Shard:
         return self._deadlines.has_caught_up
 
     def hand_over(self, runs: Mapping[str, int], why: str) -> bool:
-        """Propose another one of these members as the leader, if this one leads. Return whether it leads. why: for the
-        log."""
+        """Propose another one of these members as the leader, if this one leads. Return whether it leads and one of
+        them has a place in the shard, so that it may lead later. why: for the log."""
         role = self._replica.role
-        if not isinstance(role, Leader):
+        if not isinstance(role, Leader) or not {*map(node_of, {*runs} - {role.member})} & {*role.nodes}:
             return False
         members = [one for one in sorted(role.isr - {role.member}) if one in runs]
         if not role.is_serving or not members or not self._around.has_left(self.number):

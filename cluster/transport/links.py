@@ -11,7 +11,6 @@ import ssl
 import struct
 from collections import deque
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
@@ -196,8 +195,10 @@ class Link:
             finally:
                 sending.cancel()
                 ended.cancel()
-                with suppress(asyncio.CancelledError, OSError, TimeoutError):
-                    await sending
+                # Not awaited itself: its cancellation would pass for that of this task, which then dialled on.
+                await asyncio.wait((sending,))
+                if not sending.cancelled():
+                    sending.exception()  # retrieved: else asyncio logs it
                 forget_frames(reader.exception())
         finally:
             writer.transport.abort()

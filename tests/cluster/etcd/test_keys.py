@@ -31,7 +31,7 @@ def test_values_are_the_same_when_they_were_encoded_and_decoded() -> None:
     keyed, written = replace(cluster, topic_keys=("a/{key}/#",)), replace(cluster, ack=Ack.WRITTEN)
     for one in (cluster, keyed, written):
         assert ClusterValue.decode(one.encode()) == one
-    for value in (node, replace(node, boot="0f", alarm="shard 0: a record is damaged")):
+    for value in (node, replace(node, boot="0f", alarm="shard 0: a record is damaged", is_stopping=True)):
         assert NodeValue.decode(value.encode()) == value
 
 

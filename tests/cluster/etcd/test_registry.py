@@ -132,6 +132,26 @@ def test_node_is_registered_again_as_another_life_when_its_lease_was_lost(server
     asyncio.run(run())
 
 
+def test_registry_ends_when_it_is_cancelled_in_the_moment_in_which_it_is_woken(server: EtcdServer) -> None:
+    """On Python 3.11 `asyncio.wait_for` takes no cancellation then."""
+
+    async def cancelled(turns: int) -> None:
+        async with EtcdClient([server.url]) as etcd:
+            registry = Registry(etcd, KEYS, lambda: None)
+            running = asyncio.ensure_future(registry._read_often())
+            await eventually(lambda: registry.is_read)
+            await asyncio.sleep(0.1)  # until it waits
+            registry.wake()
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            running.cancel()
+            ended, _ = await asyncio.wait({running}, timeout=5)
+            assert ended, f"cancelled {turns} turns of the loop after the call"
+
+    for turns in range(6):
+        asyncio.run(cancelled(turns))
+
+
 def test_registration_stays_the_same_when_its_value_changes(server: EtcdServer) -> None:
     async def run() -> None:
         async with EtcdClient([server.url]) as etcd:

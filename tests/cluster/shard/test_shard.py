@@ -94,6 +94,17 @@ def test_replica_begins_again_from_its_disk_when_a_frame_asks_for_what_cannot_be
     following(tmp_path, check)
 
 
+def test_leader_waits_to_hand_over_only_where_another_node_of_its_shard_is_registered(tmp_path: Path) -> None:
+    """The last of all nodes that stop at once waited five seconds for one to lead."""
+
+    def check(shard: Shard, around: Noted) -> None:
+        assert not shard.hand_over({"b": 1}, "this node stops")
+        assert not shard.hand_over({"b": 1, "d": 1}, "this node stops")
+        assert shard.hand_over({"b": 1, "c": 1}, "this node stops")
+
+    following(tmp_path, check, leader="b")
+
+
 def test_log_names_the_leader_of_a_new_generation(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO", "timestone.cluster"):
         following(tmp_path, lambda shard, around: None)

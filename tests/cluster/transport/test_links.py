@@ -134,6 +134,34 @@ def test_link_dials_again_when_its_connection_ends_while_it_sends(run: Callable[
     run(cut())
 
 
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_link_ends_when_it_is_cancelled_in_the_moment_in_which_its_connection_ends(
+    run: Callable[..., None],
+) -> None:
+    """It dialled on, and a node that stopped together with others was abandoned."""
+
+    async def cut(turns: int) -> None:
+        listener = Listener("cluster", lambda _: None, lambda *_: None, lambda *_: False)
+        port = await listener.start("127.0.0.1", 0, None)
+        link = Link(Hello("cluster", "b"), lambda: f"127.0.0.1:{port}", None, lambda: None)
+        running = asyncio.ensure_future(link.run())
+        await eventually(lambda: link.is_up)
+        assert link._writer is not None
+        link._writer.transport.abort()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        running.cancel()
+        ended, _ = await asyncio.wait({running}, timeout=5)
+        assert ended, f"cancelled {turns} turns of the loop after the end"
+        await listener.stop()
+
+    async def cuts() -> None:
+        for turns in range(8):
+            await cut(turns)
+
+    run(cuts())
+
+
 class Several:
     """Messages, the first of which has to be waited for."""
 
