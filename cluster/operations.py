@@ -271,7 +271,10 @@ def _node_status(pairs: Mapping[str, KeyValue], keys: ClusterKeys, node: str, ru
     value = NodeValue.decode(pairs[keys.node(node) if run else keys.member(node)].value)
     states = keys.draining(node) in pairs, keys.leaving(node) in pairs
     levels = value.lowest_level, value.highest_level
-    follows = value.is_full and run > 0, value.observes, value.is_behind and run > 0
-    of_node = *states, value.zone, value.weight, levels, *follows
-    now = (value.alarm, value.is_stopping) if run else ()
-    return NodeStatus(node, value.name, value.peer, run, *of_node, *now)
+    found = NodeStatus(node, value.name, value.peer, run, *states, value.zone, value.weight, levels)
+    found = found._replace(observes=value.observes)
+    if not run:  # the others are of a node that runs
+        return found
+    return found._replace(
+        is_full=value.is_full, is_behind=value.is_behind, alarm=value.alarm, is_stopping=value.is_stopping
+    )

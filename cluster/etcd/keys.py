@@ -224,13 +224,11 @@ class NodeValue:
             )
             fronts = {str(name): _text(one) for name, one in dict(fields.get("fronts", {})).items()}
             names = _text(fields["name"]), _text(fields["peer"]), zone and _text(zone)
-            *states, stops = (
-                fields.get(name) is True for name in ("observes", "is_behind", "is_full", "is_stopping")
-            )
+            states: dict[str, Any] = {
+                name: fields.get(name) is True for name in ("observes", "is_behind", "is_full", "is_stopping")
+            }
             boot, alarm = (fields.get(name, "") and _text(fields[name]) for name in ("boot", "alarm"))
-            found = cls(
-                *names, weight, lowest, highest, fronts, *states, boot=boot, alarm=alarm, is_stopping=stops
-            )
+            found = cls(*names, weight, lowest, highest, fronts, boot=boot, alarm=alarm, **states)
             for name, address in {"peer": found.peer, **fronts}.items():
                 parse_address(address, setting=name)
             if not 1 <= found.weight <= MOST_WEIGHT:

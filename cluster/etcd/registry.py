@@ -22,6 +22,15 @@ _RETRY_S = 0.3
 _LOGGER = logging.getLogger("timestone.cluster")
 
 
+async def woken(event: asyncio.Event, within_s: float) -> None:
+    """Wait until an event is set, or for so long, and clear it. Not by `asyncio.wait_for`: on Python 3.11 a task that
+    is cancelled in the moment in which the event is set does not end."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(within_s):
+            await event.wait()
+    event.clear()
+
+
 def check_shard(shard: int, count: int) -> None:
     """Raise ValueError unless a cluster of so many shards has this one."""
     if not 0 <= shard < count:
@@ -195,10 +204,7 @@ class Registry:
     async def _read_often(self) -> None:
         while True:
             await self._read_again()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_READ_S):
-                    await self._wake.wait()
-            self._wake.clear()
+            await woken(self._wake, _READ_S)
 
     async def _read_again(self) -> None:
         """Read the keys, however long etcd takes to answer."""
@@ -284,10 +290,7 @@ class Registration:
                     await self._rewrite()
             except EtcdUnavailable as error:
                 _LOGGER.debug("etcd: %s", error)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(KEEP_ALIVE_S):
-                    await self._is_changed.wait()
-            self._is_changed.clear()
+            await woken(self._is_changed, KEEP_ALIVE_S)
 
     async def _register(self) -> None:
         lease = await self._etcd.grant(LEASE_S)

@@ -27,7 +27,7 @@ from timestone_cluster.etcd.keys import (
     ClusterValue,
     NodeValue,
 )
-from timestone_cluster.etcd.registry import Registration, Registry
+from timestone_cluster.etcd.registry import Registration, Registry, woken
 from timestone_cluster.frames import Frame
 from timestone_cluster.fronts.node_fronts import NodeFronts
 from timestone_cluster.fronts.state_log import STATE_LOG
@@ -260,10 +260,7 @@ class Node:
                 self._tell(is_behind=False)
             if (alarm := shown_alarms(self.shards)) != self._value.alarm:
                 self._tell(alarm=alarm)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(TICK_S):
-                    await self._is_due.wait()
-            self._is_due.clear()
+            await woken(self._is_due, TICK_S)
 
     def _beat(self) -> None:
         for node, beats in self._beats.items():
@@ -318,15 +315,16 @@ class Node:
         for node in registry.below("nodes"):
             if node != self.id and node not in self._links:
                 self._links[node] = self._made_link(node)
-        values = {node: registry.value_of(node) for node in registry.below("nodes")}
+        found_values = {node: registry.value_of(node) for node in registry.below("nodes")}
+        values = {node: value for node, value in found_values.items() if value is not None}
         self._beats = {
             node: self._beats.get(node, {})
             for node, value in values.items()
-            if value is not None and value.highest_level >= BEATS_LEVEL
+            if value.highest_level >= BEATS_LEVEL
         }
-        self._behind = {node for node, value in values.items() if value is not None and value.is_behind}
-        self._full = {node for node, value in values.items() if value is not None and value.is_full}
-        self._stopping = {node for node, value in values.items() if value is not None and value.is_stopping}
+        self._behind = {node for node, value in values.items() if value.is_behind}
+        self._full = {node for node, value in values.items() if value.is_full}
+        self._stopping = {node for node, value in values.items() if value.is_stopping}
         self._held.observes = self._value.observes and cluster.level >= OBSERVERS_LEVEL
         logs, deleted = registry.below("logs"), registry.below("deleted")
         if (deleting := self._held.delete(deleted)) is not None:

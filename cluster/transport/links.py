@@ -195,7 +195,7 @@ class Link:
             finally:
                 sending.cancel()
                 ended.cancel()
-                # Not awaited itself: its cancellation would pass for that of this task, which then dialled on.
+                # Not awaited itself: a cancellation of this task would pass for that of `sending`, and `run` not end.
                 await asyncio.wait((sending,))
                 if not sending.cancelled():
                     sending.exception()  # retrieved: else asyncio logs it
