@@ -42,18 +42,22 @@ async def replace_node(
         if any(comes in one.replicas for one in asked):
             return progress(f"{old} has no replica{where}: nothing is left to do")
         raise ValueError(f"invalid node {old}: expected one with a replica{where}")
-    if comes not in [one.id for one in found.nodes]:
+    taker = next((one for one in found.nodes if one.id == comes), None)
+    if taker is None:
         raise ValueError(f"invalid node {new}: expected a registered one")
+    if taker.is_leaving:  # nodes would give away what this puts there, again and again
+        raise ValueError(
+            f"invalid node {new}: it was removed or replaced; `timestone cluster remove --undo` first"
+        )
     if both := [one.number for one in shards if comes in one.replicas]:
         raise ValueError(f"invalid node {new}: it has a replica of shard {both[0]} already")
-    name = next(one.name for one in found.nodes if one.id == comes)
     leaving = _kept(etcd, keys.leaving(leaves), old.encode()) if only is None else nullcontext()
     async with leaving:
         for shard in shards:
             pin = encode_pin(tuple(comes if node == leaves else node for node in shard.replicas))
             try:
                 async with _kept(etcd, keys.pinned(shard.number), pin):  # so that the balancer wants the same
-                    await _replace(etcd, keys, shard.number, leaves, comes, name, timeout_s, progress)
+                    await _replace(etcd, keys, shard.number, leaves, comes, taker.name, timeout_s, progress)
             finally:
                 await _spare(etcd, keys, shard.number, comes)
 

@@ -91,6 +91,24 @@ def test_replacing_takes_the_node_that_runs_when_the_lost_one_had_its_name(serve
     run(server, "same-name", test)
 
 
+@pytest.mark.parametrize("shard", [None, 0])
+def test_node_that_was_removed_or_replaced_takes_no_place_until_that_is_taken_back(
+    server: EtcdServer, shard: int | None
+) -> None:
+    """It was given replicas, and the nodes took them away again, for minutes."""
+
+    async def test(one: Placed) -> None:
+        await one.etcd.put(one.keys.leaving(D), b"d")
+        before = await one.values()
+        with pytest.raises(ValueError, match=r"invalid node d: it was removed or replaced; .*remove --undo"):
+            await replace_node(
+                one.etcd, one.keys, "b", "d", only=shard, timeout_s=FAR_S, progress=one.lines.put_nowait
+            )
+        assert await one.values() == before
+
+    run(server, f"leaving-{shard}", test)
+
+
 def test_replacing_ends_with_the_name_of_the_new_node_when_it_leaves(server: EtcdServer) -> None:
     async def test(one: Placed) -> None:
         work = replace_node(one.etcd, one.keys, "b", "d", timeout_s=2 * FAR_S, progress=one.lines.put_nowait)
