@@ -137,6 +137,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
     return GroupScheduling(config, log) if config.option.dist == "loadgroup" else None
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Show why tests were run once more: what fails in one run of a hundred is seen this once."""
+    for report in terminalreporter.getreports("rerun"):
+        terminalreporter.write_sep("_", f"{report.nodeid}, before it was run again", yellow=True)
+        terminalreporter.write_line(report.longreprtext)
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Take modules and tests out of the garbage collector's work: with eight thousand tests, a full collection takes
     longer than most of them."""
