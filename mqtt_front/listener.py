@@ -192,7 +192,9 @@ class Listener:
         if self._is_full():
             return None
         self._without_protocol += 1
-        upper = self._protocol(asyncio.get_running_loop(), -1, is_relayed=True, is_here=client.is_here)
+        upper = self._protocol(
+            asyncio.get_running_loop(), client.descriptor, is_relayed=True, is_here=client.is_here
+        )
         relayed: asyncio.BufferedProtocol = _as_protocol(RelayAdapter)(upper, client)
         return relayed
 
@@ -215,7 +217,7 @@ class Listener:
         self._without_protocol -= 1  # the event loop announces it to the broker in its next turn
         settings, broker = self.settings, self._broker
         tls = None if is_relayed else self.tls
-        if self._websocket is not None or tls is not None:
+        if (self._websocket is not None and not is_relayed) or tls is not None:
             descriptor = -1
         protocol = link = _as_protocol(ClientProtocol)(
             broker,

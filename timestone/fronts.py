@@ -255,6 +255,9 @@ class Arrived(NamedTuple):
     """Kept alive with the connection."""
     is_here: bool = False
     """Whether the door is one of this node."""
+    descriptor: int = -1
+    """Of a socket that carries only what the client sends and receives, in clear; -1 where TLS or another layer is
+    between."""
 
 
 class TopicNumbers(Protocol):

@@ -40,7 +40,7 @@ from ..input.log_names import check_new_store
 from ..input.parameters import FILE
 from ..output.text import fitted
 from ..process.version import kernels_line, timestone_version
-from ..process.workers import Workers
+from ..process.workers import SOCKETS_VARIABLE, Workers, worker_sockets
 from ..server.collection import Collection
 from ..server.console import ConsoleService
 from ..server.figures import Figures
@@ -257,8 +257,13 @@ def _node(store: Store, settings: ClusterSettings, fronts: Sequence[Front]) -> A
         etcd = address.client(certificates, address_module.read_login(settings.user, settings.password_file))
     except (ValueError, OSError) as error:
         raise UsageError(f"cluster: {error}") from None
+    siblings = None
+    if SOCKETS_VARIABLE in os.environ:
+        siblings = host_module.Siblings(*worker_sockets(os.environ[SOCKETS_VARIABLE], settings.name or ""))
     hosts = [
-        host_module.FrontHost(front, store.documents, will_grace_s=settings.will_grace_s, failed=failed)
+        host_module.FrontHost(
+            front, store.documents, will_grace_s=settings.will_grace_s, failed=failed, siblings=siblings
+        )
         for front in fronts
         if isinstance(front, Replicated)
     ]

@@ -8,6 +8,7 @@ import ctypes
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -19,6 +20,8 @@ _STEADY_S = 60.0
 """One that ran for so long starts again at once, and its next pause is the first one."""
 _LINE_BYTES = 1 << 20
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+SOCKETS_VARIABLE = "_TIMESTONE_SOCKETS"
+"""Descriptors of the sockets among workers, for one of them (`worker_sockets`)."""
 _DIE_WITH_PARENT = 1
 """PR_SET_PDEATHSIG of prctl(2)."""
 _log = logging.getLogger("timestone.serve")
@@ -48,6 +51,8 @@ class Workers:
         self._environment, self._prefixes_log = environment, prefixes_log
         self._stopping = asyncio.Event()
         self._exit_code = 0
+        self._pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in self._workers]
+        """By the number of the worker: what it receives from, and what the others send to. They outlive its process."""
 
     async def run(self, ready: Callable[[], None]) -> int:
         """Run all workers until a signal, and return the exit code: of the first one that could not start at all, else
@@ -101,7 +106,14 @@ class Workers:
                 await asyncio.wait_for(self._stopping.wait(), pause_s)
             pause_s = min(2 * pause_s, _MOST_PAUSE_S)
 
+    def _sockets(self, worker: Worker) -> list[int]:
+        """Return the descriptors for a worker: what it receives from, where the others have what they send to it."""
+        return [
+            pair[one is not worker].fileno() for one, pair in zip(self._workers, self._pairs, strict=True)
+        ]
+
     async def _run(self, worker: Worker) -> int:
+        sockets = self._sockets(worker)
         process = worker.process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -111,7 +123,8 @@ class Workers:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env=self._environment,
+            env={**self._environment, SOCKETS_VARIABLE: ",".join(map(str, sockets))},
+            pass_fds=sockets,
             limit=_LINE_BYTES,
             start_new_session=True,  # Ctrl-C in a terminal is for this process, which passes it on
             preexec_fn=_end_with(os.getpid()),
@@ -136,6 +149,16 @@ class Workers:
             prefix = f"{worker.name}  " if self._prefixes_log or not is_log else ""
             text = prefix + line.decode(errors="replace")
             print(text, end="" if text.endswith("\n") else "\n", file=to, flush=True)  # type: ignore[call-overload]
+
+
+def worker_sockets(text: str, name: str) -> tuple[socket.socket, dict[str, socket.socket]]:
+    """Return the sockets that a worker was started with: what it receives from, and what it sends to, by the name of
+    the node. text: the value of `SOCKETS_VARIABLE`. name: of its own node, NAME-K."""
+    first, _, own = name.rpartition("-")
+    found = {
+        f"{first}-{number}": socket.socket(fileno=int(one)) for number, one in enumerate(text.split(","))
+    }
+    return found.pop(f"{first}-{own}"), found
 
 
 async def _line(lines: asyncio.StreamReader) -> bytes:

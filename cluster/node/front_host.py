@@ -18,6 +18,7 @@ from timestone_cluster.fronts.node_fronts import named_failure
 from timestone_cluster.fronts.state_log import STATE_LOG, STATE_SETTINGS, LocalDocuments
 from timestone_cluster.node.home import Around, Home, gauges
 from timestone_cluster.node.relay import Relays
+from timestone_cluster.node.siblings import Siblings
 from timestone_cluster.operations import make_log
 from timestone_cluster.shard.shard import Shard
 
@@ -35,10 +36,12 @@ class FrontHost:
         *,
         will_grace_s: float,
         failed: Callable[[Exception], None],
+        siblings: Siblings | None = None,
     ) -> None:
-        """documents: of the store of this node. failed: called when the front cannot serve though this node leads."""
+        """documents: of the store of this node. failed: called when the front cannot serve though this node leads.
+        siblings: other workers of the same server."""
         self._front, self._documents = front, documents
-        self._will_grace_s, self._failed = will_grace_s, failed
+        self._will_grace_s, self._failed, self._siblings = will_grace_s, failed, siblings
         self._relays: Relays | None = None
         self._around: Around | None = None
         self._homes: dict[int, Home] = {}
@@ -84,6 +87,7 @@ class FrontHost:
             around.place,
             _RELAYS,
             homes=self if self._is_divided else None,
+            siblings=self._siblings if self._is_divided else None,
         )
         self._pass_on()
 
@@ -208,6 +212,8 @@ class FrontHost:
     def status(self) -> dict[str, Any]:
         """Return gauges by name."""
         relays = self._relays
-        counts = (len(relays.clients), relays.served_count, relays.failed_count) if relays else (0, 0, 0)
-        names = ("relays", "relayed", "relays_failed")
+        counts = (0, 0, 0, 0)
+        if relays is not None:
+            counts = len(relays.clients), relays.served_count, relays.given_count, relays.failed_count
+        names = ("relays", "relayed", "given", "relays_failed")
         return {**gauges(self._homes, len(self._homes)), **dict(zip(names, counts, strict=True))}

@@ -456,10 +456,10 @@ class Node:
         shard = self.shards.get(number)
         record = shard.replica.record if shard is not None else record_of(self._registry, number)
         leader = record.leader if record is not None else None
-        address = self._registry.address_of(node_of(leader)) if leader is not None else None
-        if record is None or leader is None or address is None:
+        value = self._registry.value_of(node_of(leader)) if leader is not None else None
+        if record is None or leader is None or value is None:
             return None
-        return Place(node_of(leader), record.generation, address)
+        return Place(node_of(leader), record.generation, value.peer, value.name)
 
     # For people.
 

@@ -52,6 +52,7 @@ _HELP = {
     "forwarded": "Records that were appended to shards of other leaders.",
     "relays": "MQTT clients that are passed on to another node now.",
     "relayed": "MQTT clients that were passed on since the start.",
+    "given": "MQTT clients whose sockets were given to another worker of the server, since the start.",
     "relays_failed": "MQTT clients that were not passed on, since the start.",
 }
 

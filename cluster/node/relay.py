@@ -6,6 +6,7 @@ client that arrives while no node leads waits for a while, which is what its CON
 import asyncio
 import functools
 import logging
+import socket
 import ssl
 import struct
 from collections import Counter
@@ -15,7 +16,8 @@ from typing import Any, NamedTuple, Protocol, cast
 from timestone.address import parse_address, send
 from timestone.fronts import Arrived, Door
 from timestone_cluster.errors import UndecodableFrame
-from timestone_cluster.transport.links import forget_frames, give_up_early
+from timestone_cluster.node.siblings import Siblings
+from timestone_cluster.transport.links import forget_frames, give_up_early, plain_descriptor
 from timestone_cluster.transport.wire import Hello, Relay, Relayed, decoded, encoded
 
 _LOGGER = logging.getLogger("timestone.cluster")
@@ -31,11 +33,12 @@ _LENGTH = struct.Struct("<I")
 
 
 class Place(NamedTuple):
-    """Where the front serves: node and generation, by which a change is known, and the address for nodes."""
+    """Where the front serves: node and generation, by which a change is known, the address for nodes, and the name."""
 
     node: str
     generation: int
     address: str
+    name: str = ""
 
 
 class Homes(Protocol):
@@ -63,22 +66,27 @@ class Relays:
         place: Callable[[int], Place | None],
         count_limit: int,
         homes: Homes | None = None,
+        siblings: Siblings | None = None,
     ) -> None:
         """hello: of a client of the cluster. context: for connections to nodes. place: where the clients of a shard are
-        served now, as far as this node knows. homes: None with one shard, whose clients this node does not serve."""
+        served now, as far as this node knows. homes: None with one shard, whose clients this node does not serve.
+        siblings: which clients without TLS and WebSocket are given to and come from; None with one shard."""
         self.doors, self._hello, self.context, self.place = doors, hello, context, place
-        self.homes = homes
+        self.homes, self.siblings = homes, siblings
         self._count_limit = count_limit
         self._servers: list[asyncio.Server] = []
         self._wants_open = False
         self.dials = asyncio.Semaphore(_DIALS)
         self.clients: set[_Client] = set()
-        self.served_count = self.failed_count = 0
-        """Clients that were passed on so far, and those that were not."""
+        self._taking: set[asyncio.Task[None]] = set()
+        self.served_count = self.given_count = self.failed_count = 0
+        """Clients that were passed on so far, given to another worker, and neither."""
 
     async def open(self) -> None:
         """Accept clients from now on."""
         self._wants_open = True
+        if self.siblings is not None:
+            self.siblings.listen(self._taken)
         loop = asyncio.get_running_loop()
         for number, door in enumerate(self.doors):
             server = await loop.create_server(
@@ -96,9 +104,24 @@ class Relays:
         client = _Client(self, number, door)
         return client if door.layer is None else cast(asyncio.BaseProtocol, door.layer(client))
 
+    def _taken(self, client: socket.socket, number: int, early: bytes) -> None:
+        """Take a client that another worker has given."""
+        door = self.doors[number] if number < len(self.doors) else None
+        if door is None or door.tls is not None or door.layer is not None:
+            client.close()
+            return
+        made = functools.partial(_Client, self, number, door, early)
+        task = asyncio.get_running_loop().create_task(_connected(client, made))
+        self._taking.add(task)
+        task.add_done_callback(self._taking.discard)
+
     def end(self) -> None:
         """Accept none any more, and end those there are: this node stops."""
         self.shut()
+        if self.siblings is not None:
+            self.siblings.stop()
+        for task in self._taking:
+            task.cancel()
         for client in list(self.clients):
             client.end()
 
@@ -131,6 +154,13 @@ class Relays:
         """Return the messages that pass a client on."""
         relay = Relay(client.number, *client.address, client.user)
         return [*encoded(self._hello), *encoded(relay, client.shard)]
+
+
+async def _connected(client: socket.socket, made: Callable[[], asyncio.Protocol]) -> None:
+    try:
+        await asyncio.get_running_loop().connect_accepted_socket(made, client)
+    except OSError:  # it has gone
+        client.close()
 
 
 class _Side(asyncio.Protocol):
@@ -175,7 +205,8 @@ class _Side(asyncio.Protocol):
 class _Client(_Side):
     """A client at a door."""
 
-    def __init__(self, relays: Relays, number: int, door: Door) -> None:
+    def __init__(self, relays: Relays, number: int, door: Door, given: bytes | None = None) -> None:
+        """given: what it has sent, if another worker has given it."""
         super().__init__()
         self._relays, self.number, self.door = relays, number, door
         self.address = ("", 0)
@@ -183,7 +214,7 @@ class _Client(_Side):
         self.place: Place | None = None
         self.shard = 0
         """Its home."""
-        self._early = b""
+        self._early, self._was_given = given or b"", given is not None
         """What it has sent before it was passed on: the event loop may have read that already."""
         self._is_known = relays.homes is None
         """Whether its home is."""
@@ -218,6 +249,11 @@ class _Client(_Side):
         """Return the user in its certificate, if the front takes it from there."""
         return self.door.certificate_user(self.certificate) if self.certificate else None
 
+    @property
+    def _descriptor(self) -> int:
+        """Return the descriptor of a socket that has the bytes of the front; -1 where TLS or WebSocket is between."""
+        return -1 if self.transport is None or self.door.layer else plain_descriptor(self.transport)
+
     async def _pass_on(self, transport: asyncio.Transport) -> None:
         homes = self._relays.homes
         try:
@@ -225,9 +261,13 @@ class _Client(_Side):
                 if homes is not None:
                     self.shard = await self._home(homes, transport)
                 pause_s = _PAUSE_S[0]
-                while not await self._is_passed_on():
-                    if homes is not None and self._is_admitted(homes, transport):
+                while True:
+                    if homes is not None and (
+                        self._is_given(homes, transport) or self._is_admitted(homes, transport)
+                    ):
                         return
+                    if await self._is_passed_on():
+                        break
                     await asyncio.sleep(pause_s)
                     pause_s = min(2 * pause_s, _PAUSE_S[1])
         except TimeoutError:
@@ -261,9 +301,24 @@ class _Client(_Side):
         transport.pause_reading()
         return homes.home_of(client_id or "")
 
+    def _is_given(self, homes: Homes, transport: asyncio.Transport) -> bool:
+        """Have another worker of this server serve the client, if it leads the home, and end here."""
+        siblings, place, descriptor = self._relays.siblings, self._relays.place(self.shard), self._descriptor
+        if siblings is None or place is None or self._was_given or descriptor < 0 or homes.leads(self.shard):
+            return False
+        if not siblings.give(place.name, descriptor, self.number, self._early):
+            return False
+        self._relays.given_count += 1
+        self._relays.clients.discard(self)
+        self.transport = None
+        transport.abort()  # closes the descriptor; the connection has another one
+        return True
+
     def _is_admitted(self, homes: Homes, transport: asyncio.Transport) -> bool:
         """Have the front of this node serve the client, if it can now."""
-        client = Arrived(self.number, self.address, self.user, self.shard, is_here=True)
+        client = Arrived(
+            self.number, self.address, self.user, self.shard, is_here=True, descriptor=self._descriptor
+        )
         protocol = homes.admit(client)
         if protocol is None:
             return False
@@ -271,13 +326,13 @@ class _Client(_Side):
         self.transport, early = None, memoryview(self._early)
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
+        transport.resume_reading()  # from the next turn of the loop on, unless the protocol reads otherwise by then
         while early and not transport.is_closing():
             buffer = protocol.get_buffer(len(early))
             count = min(len(buffer), len(early))
             buffer[:count] = early[:count]
             protocol.buffer_updated(count)
             early = early[count:]
-        transport.resume_reading()
         return True
 
     async def _is_passed_on(self) -> bool:

@@ -17,6 +17,7 @@ from timestone_cluster.fronts.state_log import STATE_LOG
 from timestone_cluster.node.forwarded import Forwards
 from timestone_cluster.node.front_host import FrontHost
 from timestone_cluster.shard.shard import Shard
+from timestone_cluster.transport.links import plain_descriptor
 from timestone_cluster.transport.refusals import refusal_of
 from timestone_cluster.transport.wire import (
     Append,
@@ -85,7 +86,14 @@ class Requests:
         transport = writer.transport
         if transport.is_closing():
             return False
-        client = Arrived(message.door, (message.host, message.port), message.user, number, keep=writer)
+        client = Arrived(
+            message.door,
+            (message.host, message.port),
+            message.user,
+            number,
+            keep=writer,
+            descriptor=plain_descriptor(transport),
+        )
         found = self._host.admit(client) if self._host is not None else None
         if found is None:
             writer.writelines(encoded(Relayed("this node serves no clients now")))

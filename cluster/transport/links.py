@@ -96,6 +96,12 @@ def give_up_early(connection: asyncio.StreamWriter | asyncio.Transport) -> None:
         found.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1)
 
 
+def plain_descriptor(transport: asyncio.BaseTransport) -> int:
+    """Return the descriptor of a connection in clear, from which others may read; -1 for TLS."""
+    found: socket.socket | None = transport.get_extra_info("socket")
+    return -1 if found is None or transport.get_extra_info("ssl_object") is not None else found.fileno()
+
+
 def forget_frames(error: BaseException | None) -> None:
     """Have the error of a connection refer to no frame. Its reader or future keeps the error, whose frames refer to the
     connection: with TLS 256 KiB would stay until the collector finds the cycle."""

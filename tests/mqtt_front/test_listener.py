@@ -7,6 +7,7 @@ import socket
 import ssl
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,11 +17,14 @@ from mqtt_front import MqttFront, MqttSettings
 from mqtt_front.codec.encode import encode_packet
 from mqtt_front.codec.packets import Connect, Publish
 from mqtt_front.codec.properties import Properties
+from mqtt_front.listener import Listener
 from mqtt_front.listener_settings import ListenerSettings
 from tests.support.certificates import Authority
+from tests.support.linked_client import Broker
 from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_server import MqttServer, mqtt_server
 from tests.support.waiting import TIMEOUT_S, wait_for
+from timestone.fronts import Arrived
 
 
 @pytest.mark.parametrize("plain_asyncio", [False, True], ids=["uvloop", "asyncio"])
@@ -41,6 +45,21 @@ def test_burst_of_connections_is_accepted(server: MqttServer) -> None:
         for client in clients:
             client.close()
     wait_for(lambda: server.status()["connections"] == 0)
+
+
+@pytest.mark.parametrize("websocket", [False, True])
+def test_socket_of_a_client_from_another_door_is_read_by_its_descriptor(websocket: bool) -> None:
+    async def descriptor_of(client: Arrived) -> int:
+        broker: Any = Broker()
+        broker.connections = SimpleNamespace(count=0)
+        settings = ListenerSettings(address="127.0.0.1:1883", websocket=websocket)
+        admitted: Any = Listener(broker, settings, logging.getLogger()).admit(client)
+        found: int = admitted._upper.descriptor
+        return found
+
+    client = Arrived(0, ("192.0.2.1", 5000), None)
+    assert asyncio.run(descriptor_of(client)) == -1
+    assert asyncio.run(descriptor_of(client._replace(descriptor=7))) == 7, "its door has ended the WebSocket"
 
 
 @pytest.mark.slow

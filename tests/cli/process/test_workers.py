@@ -3,18 +3,22 @@ started again and stopped."""
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
 from tests.cli import processes
 from tests.cluster.etcd_server import EtcdServer, etcd_server
+from tests.support.mqtt_clients import RawClient
 from tests.support.ports import reserved_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.cluster]
@@ -59,11 +63,12 @@ def is_alive(pid: int) -> bool:
 
 
 @contextmanager
-def served(tmp_path: Path) -> Iterator[Server]:
+def served(tmp_path: Path, *options: str, shards: int = 1) -> Iterator[Server]:
     with etcd_server(tmp_path / "etcd") as etcd, reserved_port() as port:
-        made = processes.timestone("cluster", "init", f"etcd://127.0.0.1:{etcd.port}/plant")
+        url = f"etcd://127.0.0.1:{etcd.port}/plant"
+        made = processes.timestone("cluster", "init", url, "--shards", str(shards))
         assert made.returncode == 0, made
-        server = Server(etcd, tmp_path / "data", port)
+        server = Server(etcd, tmp_path / "data", port, *options)
         try:
             server.until(server.ready_file.exists)
             yield server
@@ -93,6 +98,41 @@ def test_workers_share_the_port_of_mqtt_and_one_that_dies_starts_again(tmp_path:
         assert not server.ready_file.exists()
         records = processes.timestone("read", str(server.folder / "worker-0"), "mqtt").stdout
         assert [json.loads(line)["value"] for line in records.splitlines()] == [*map(str, range(6)), "last"]
+
+
+def test_client_is_served_by_the_worker_that_leads_its_home_and_no_bytes_are_passed_on(
+    tmp_path: Path,
+) -> None:
+    def counts() -> Counter[str]:
+        workers = json.loads(server.ready_file.read_text())["workers"].values()
+        pages = [urlopen(f"http://{one['metrics']}/metrics").read().decode() for one in workers]
+        rows = re.findall(
+            r"^timestone_cluster_(given|relayed|relays_failed|serves) (\d+)$", "".join(pages), re.M
+        )
+        return sum((Counter({name: int(value)}) for name, value in rows), Counter())
+
+    def publish(name: str) -> None:
+        with RawClient(("127.0.0.1", server.port)) as client:
+            client.connect(name)
+            client.publish(f"devices/{name}/t", name.encode())
+
+    with served(tmp_path, "--metrics", "127.0.0.1:0", shards=6) as server:
+        server.until(lambda: counts()["serves"] == 6)
+        for number in range(24):  # at any worker
+            publish(f"device-{number}")
+        found = counts()
+        assert (found["relayed"], found["relays_failed"]) == (0, 0)
+        assert found["given"] > 0, "by chance once in 3 to the power of 24 runs"
+        os.kill(server.pids()[1], signal.SIGKILL)
+        server.until(lambda: server.printed("worker-1  ready") == 2)
+        for number in range(24, 48):
+            publish(f"device-{number}")
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(LIMIT_S) == 0, server.output.read_text()
+    for number in range(3):  # each is in sync, and so has all that was acknowledged
+        inspected = processes.timestone("inspect", str(tmp_path / "data" / f"worker-{number}"), "--json")
+        logs = json.loads(inspected.stdout)["logs"]
+        assert sum(one["records"] for one in logs if one["log"] == "mqtt") == 48
 
 
 def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from timestone.fronts import Arrived, Door
 from timestone_cluster.node import relay
 from timestone_cluster.node.relay import Place, Relays
+from timestone_cluster.node.siblings import Siblings
 from timestone_cluster.transport.links import Listener
 from timestone_cluster.transport.wire import Hello, Message, Relay, Relayed, encoded
 
@@ -260,5 +261,61 @@ def test_client_is_served_at_its_home_here_or_elsewhere_when_it_has_sent_who_it_
         assert await reader.readexactly(len(answer)) == answer
         assert leader.numbers == ([] if shard is None else [shard])
         writer.close()
+
+    relayed(check)
+
+
+class NoHome(TwoHomes):
+    """A node that leads nothing."""
+
+    def leads(self, shard: int) -> bool:
+        return False
+
+    def admit(self, client: Arrived) -> Any:
+        return None
+
+
+@pytest.mark.parametrize(
+    ("homes", "has_layer", "answer", "counts"),
+    [
+        (TwoHomes(), False, b"HERE\nMORE AND MORE", (1, 0, 0)),
+        (NoHome(), False, b"here\nmore and more", (1, 0, 1)),  # given once, then passed on
+        (
+            TwoHomes(),
+            True,
+            b"here\nmore and more",
+            (0, 1, 0),
+        ),  # its socket has other bytes than those of the front
+    ],
+)
+def test_socket_of_a_client_is_given_to_the_worker_that_leads_its_home(
+    homes: TwoHomes, has_layer: bool, answer: bytes, counts: tuple[int, int, int]
+) -> None:
+    async def check(leader: Leader, relays: Relays, port: int) -> None:
+        pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(2)]
+        assert leader.place is not None
+        leader.place = leader.place._replace(name="m-1")
+        layer = (lambda client: client) if has_layer else None
+        door = relays.doors[0]._replace(client_id=first_line, layer=layer)
+        relays.doors, relays.homes = [door], NoHome()
+        relays.siblings = Siblings(pairs[0][0], {"m-1": pairs[1][1]})
+        hello = Hello("cluster", "")
+        other = Relays([door], hello, None, relays.place, 10, homes, Siblings(pairs[1][0], {}))
+        with socket.create_server(("127.0.0.1", 0)) as listening:  # a door of its own, where nobody arrives
+            other.doors = [door._replace(socket=listening)]
+            await other.open()
+        relays.shut()
+        await relays.open()
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"here\nmore")
+        await asyncio.sleep(0.1)
+        writer.write(b" and more")
+        assert await reader.readexactly(len(answer)) == answer
+        assert (relays.given_count, relays.served_count, other.served_count) == counts
+        assert len(relays.clients) == counts[1]
+        writer.close()
+        other.end()
+        for end in sum(pairs, ()):
+            end.close()
 
     relayed(check)
