@@ -301,7 +301,7 @@ def test_socket_of_a_client_is_given_to_the_worker_that_leads_its_home(
         relays.siblings = Siblings(pairs[0][0], {"m-1": pairs[1][1]})
         hello = Hello("cluster", "")
         other = Relays([door], hello, None, relays.place, 10, homes, Siblings(pairs[1][0], {}))
-        with socket.create_server(("127.0.0.1", 0)) as listening:  # a door of its own, where nobody arrives
+        with socket.create_server(("127.0.0.1", 0)) as listening:  # a door of its own
             other.doors = [door._replace(socket=listening)]
             await other.open()
         relays.shut()
