@@ -17,6 +17,8 @@ EARLY_BYTES_MAX = 16 * 1024
 """Maximum bytes that a client may have sent before its socket is given away."""
 _ANCILLARY_BYTES = socket.CMSG_SPACE(4)
 _A_TURN = 64
+_PAUSE_S = 1.0
+"""Others wait for so long after a socket that could not be received."""
 
 
 class Siblings:
@@ -26,6 +28,7 @@ class Siblings:
         """own: what others send to. others: sockets to send to, by the name of the node. All keep the boundaries of
         messages (SOCK_SEQPACKET)."""
         self._own, self._others = own, dict(others)
+        self._pause: asyncio.TimerHandle | None = None
         for one in (own, *self._others.values()):
             one.setblocking(False)
 
@@ -49,6 +52,8 @@ class Siblings:
 
     def stop(self) -> None:
         """Receive no more. May be repeated."""
+        if self._pause is not None:
+            self._pause.cancel()
         asyncio.get_running_loop().remove_reader(self._own)
 
     def _receive(self, taken: Callable[[socket.socket, int, bytes], None]) -> None:
@@ -64,7 +69,9 @@ class Siblings:
                 return
             if not ancillary:
                 _LOGGER.warning("a client was closed: this process may open no more files")
-                continue
+                self.stop()
+                self._pause = asyncio.get_running_loop().call_later(_PAUSE_S, self.listen, taken)
+                return
             client = socket.socket(fileno=int.from_bytes(ancillary[0][2], sys.byteorder))
             client.setblocking(False)
             (door,) = _NUMBER.unpack_from(message)
