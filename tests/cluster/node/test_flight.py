@@ -50,9 +50,10 @@ def append_once(cluster: FlightCluster, number: int, values: list[bytes | None])
 
 def test_any_node_reads_and_follows_and_the_leader_appends(tmp_path: Path) -> None:
     with flight_cluster(tmp_path) as cluster:
+        two = batch([b"a", b"b"], topic=pa.array(["x", "y"]))
+        [answer] = cluster.at_leader(lambda client: put(client, command(log=LOG), two))
         leader = cluster.leader()
         with cluster.connect(leader) as client:
-            [answer] = put(client, command(log=LOG), batch([b"a", b"b"], topic=pa.array(["x", "y"])))
             assert (answer["first"], answer["end"]) == (0, 2)
             [info] = client.list_flights(b"", options())
             facts = json.loads(info.app_metadata)
