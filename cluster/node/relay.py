@@ -214,7 +214,8 @@ class _Client(_Side):
         self.place: Place | None = None
         self.shard = 0
         """Its home."""
-        self._early, self._was_given = given or b"", given is not None
+        self._was_given = given is not None
+        self._early = given or b""
         """What it has sent before it was passed on: the event loop may have read that already."""
         self._is_known = relays.homes is None
         """Whether its home is."""

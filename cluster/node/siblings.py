@@ -2,7 +2,7 @@
 clients are passed on.
 
 Each worker has a Unix socket to receive from, and one to each other worker, all made by their parent, so that only its
-processes have them. What waits in a socket outlives a worker: its next life receives it."""
+processes have them. What waits in a socket when a worker ends is received by its next process."""
 
 import asyncio
 import logging

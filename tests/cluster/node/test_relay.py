@@ -280,12 +280,8 @@ class NoHome(TwoHomes):
     [
         (TwoHomes(), False, b"HERE\nMORE AND MORE", (1, 0, 0)),
         (NoHome(), False, b"here\nmore and more", (1, 0, 1)),  # given once, then passed on
-        (
-            TwoHomes(),
-            True,
-            b"here\nmore and more",
-            (0, 1, 0),
-        ),  # its socket has other bytes than those of the front
+        # The socket of a client with a layer has other bytes than those of the front.
+        (TwoHomes(), True, b"here\nmore and more", (0, 1, 0)),
     ],
 )
 def test_socket_of_a_client_is_given_to_the_worker_that_leads_its_home(

@@ -47,7 +47,7 @@ def test_client_stays_connected_when_its_socket_was_given_and_the_giver_closes_i
         client, accepted = connected()
         assert one.give("m-1", accepted.fileno(), 2, b"hello")
         accepted.close()
-        two.listen(lambda *words: taken.append(Taken(*words)))  # what waits is there for a later life
+        two.listen(lambda *words: taken.append(Taken(*words)))  # what waits is received later
         while not taken:
             await asyncio.sleep(0.01)
         assert (taken[0].door, taken[0].early) == (2, b"hello")
