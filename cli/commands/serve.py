@@ -187,11 +187,23 @@ def _run_workers(options: Mapping[str, Sequence[str]], own: ServeSettings) -> in
     manager = ServiceManager(os.environ)
     environment = {name: value for name, value in os.environ.items() if name != VARIABLE}  # it hears of all
 
-    def ready() -> None:
+    said = False
+
+    def ready(names: Sequence[str]) -> None:
+        nonlocal said
         if own.ready_file is not None:
-            write_ready_file(own.ready_file, os.getpid(), [*options], own.data)
-        _say("ready")
-        manager.ready(format_count(len(options), "worker"))
+            try:
+                write_ready_file(own.ready_file, os.getpid(), names, own.data)
+            except OSError as error:
+                if not said:
+                    raise
+                logging.getLogger("timestone.serve").error(
+                    "ready_file %s is not up to date: %s", own.ready_file, error
+                )
+        if not said:
+            _say("ready")
+            manager.ready(format_count(len(options), "worker"))
+        said = True
 
     try:
         workers = Workers(options, environment, prefixes_log=own.log_format == "text")

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 _FIRST_PAUSE_S, _MOST_PAUSE_S = 1.0, 30.0
 _STEADY_S = 60.0
@@ -34,8 +34,9 @@ class Worker:
     name: str
     options: Sequence[str]
     """Words of its command after `serve`."""
-    is_ready: asyncio.Event = field(default_factory=asyncio.Event)
+    has_started: bool = False
     """Whether it has been ready since the start of all."""
+    is_ready: bool = False
     process: asyncio.subprocess.Process | None = None
 
 
@@ -51,26 +52,27 @@ class Workers:
         self._environment, self._prefixes_log = environment, prefixes_log
         self._stopping = asyncio.Event()
         self._exit_code = 0
+        self._ready: Callable[[Sequence[str]], None] = lambda names: None
         self._pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in self._workers]
         """By the number of the worker: what it receives from, and what the others send to. They outlive its process."""
 
-    async def run(self, ready: Callable[[], None]) -> int:
+    async def run(self, ready: Callable[[Sequence[str]], None]) -> int:
         """Run all workers until a signal, and return the exit code: of the first one that could not start at all, else
-        0. ready: called once all are."""
+        0. ready: called with the names of those that are ready, once all are, and whenever one ends or is again."""
+        self._ready = ready
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
             loop.add_signal_handler(number, self._stop, number)
         loop.add_signal_handler(signal.SIGHUP, self._pass_on, signal.SIGHUP)
         running = [loop.create_task(self._keep(worker)) for worker in self._workers]
-        announcing = loop.create_task(self._announce(ready))
         await asyncio.gather(*running)
-        announcing.cancel()
         return self._exit_code
 
-    async def _announce(self, ready: Callable[[], None]) -> None:
-        for worker in self._workers:
-            await worker.is_ready.wait()
-        ready()
+    def _set_ready(self, worker: Worker, is_ready: bool) -> None:
+        worker.is_ready = is_ready
+        worker.has_started |= is_ready
+        if all(one.has_started for one in self._workers) and not self._stopping.is_set():
+            self._ready([one.name for one in self._workers if one.is_ready])
 
     def _stop(self, number: int) -> None:
         """Stop all; a second signal stops them at once."""
@@ -93,7 +95,7 @@ class Workers:
             code = await self._run(worker)
             if self._stopping.is_set():
                 return
-            if not worker.is_ready.is_set():
+            if not worker.has_started:
                 _log.error("%s could not start: exit code %d; all are stopped", worker.name, code)
                 self._exit_code = self._exit_code or (code if code > 0 else 1)
                 self._stopping.set()
@@ -102,6 +104,7 @@ class Workers:
             if time.monotonic() - began_s >= _STEADY_S:
                 pause_s = _FIRST_PAUSE_S
             _log.error("%s has ended with exit code %d; it starts again in %g s", worker.name, code, pause_s)
+            self._set_ready(worker, False)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), pause_s)
             pause_s = min(2 * pause_s, _MOST_PAUSE_S)
@@ -144,11 +147,11 @@ class Workers:
     async def _pass_lines(self, worker: Worker, lines: asyncio.StreamReader, to: "object") -> None:
         is_log = to is sys.stderr
         while line := await _line(lines):
-            if not is_log and line == b"ready\n":
-                worker.is_ready.set()
             prefix = f"{worker.name}  " if self._prefixes_log or not is_log else ""
             text = prefix + line.decode(errors="replace")
             print(text, end="" if text.endswith("\n") else "\n", file=to, flush=True)  # type: ignore[call-overload]
+            if not is_log and line == b"ready\n":
+                self._set_ready(worker, True)
 
 
 def worker_sockets(text: str, name: str) -> tuple[socket.socket, dict[str, socket.socket]]:

@@ -85,7 +85,7 @@ def _port_of_its_own(address: str, number: int) -> str:
 
 
 def write_ready_file(path: Path, pid: int, names: Sequence[str], data: Path) -> None:
-    """Write what all workers have written, by their name; readers never see half of it."""
+    """Write what the workers that are ready have written, by their name; readers never see half of it."""
     workers = {name: json.loads((data / f"{name}.ready").read_text("utf-8")) for name in names}
     unfinished = path.with_name(path.name + ".tmp")
     unfinished.write_text(json.dumps({"pid": pid, "workers": workers}, indent=2) + "\n", encoding="utf-8")

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.request import urlopen
 
 import pytest
@@ -46,9 +47,12 @@ class Server:
             assert time.monotonic() < ends_s, self.output.read_text()
             time.sleep(0.05)
 
+    def workers(self) -> dict[str, Any]:
+        """Return what the ready file has of each, by its name."""
+        return dict(json.loads(self.ready_file.read_text())["workers"])
+
     def pids(self) -> list[int]:
-        workers = json.loads(self.ready_file.read_text())["workers"]
-        return [workers[f"worker-{number}"]["pid"] for number in range(3)]
+        return [self.workers()[f"worker-{number}"]["pid"] for number in range(3)]
 
     def printed(self, text: str) -> int:
         return self.output.read_text().count(text)
@@ -104,10 +108,12 @@ def test_client_is_served_by_the_worker_that_leads_its_home_and_no_bytes_are_pas
     tmp_path: Path,
 ) -> None:
     def counts() -> Counter[str]:
-        workers = json.loads(server.ready_file.read_text())["workers"].values()
-        pages = [urlopen(f"http://{one['metrics']}/metrics").read().decode() for one in workers]
+        addresses = [worker["metrics"] for worker in server.workers().values()]
+        pages = [urlopen(f"http://{address}/metrics").read().decode() for address in addresses]
         rows = re.findall(
-            r"^timestone_cluster_(given|relayed|relays_failed|serves) (\d+)$", "".join(pages), re.M
+            r"^timestone_cluster_(given|relayed|relays_failed|serves|under_replicated) (\d+)$",
+            "".join(pages),
+            re.M,
         )
         return sum((Counter({name: int(value)}) for name, value in rows), Counter())
 
@@ -123,13 +129,17 @@ def test_client_is_served_by_the_worker_that_leads_its_home_and_no_bytes_are_pas
         found = counts()
         assert (found["relayed"], found["relays_failed"]) == (0, 0)
         assert found["given"] > 0, "by chance once in 3 to the power of 24 runs"
-        os.kill(server.pids()[1], signal.SIGKILL)
-        server.until(lambda: server.printed("worker-1  ready") == 2)
+        killed = server.pids()[1]
+        os.kill(killed, signal.SIGKILL)
+        server.until(lambda: len(server.workers()) == 2)
+        server.until(lambda: len(server.workers()) == 3)
+        assert server.pids()[1] != killed
         for number in range(24, 48):
             publish(f"device-{number}")
+        server.until(lambda: (counts()["serves"], counts()["under_replicated"]) == (6, 0))
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(LIMIT_S) == 0, server.output.read_text()
-    for number in range(3):  # each is in sync, and so has all that was acknowledged
+    for number in range(3):  # each was in sync, and so has all that was acknowledged
         inspected = processes.timestone("inspect", str(tmp_path / "data" / f"worker-{number}"), "--json")
         logs = json.loads(inspected.stdout)["logs"]
         assert sum(one["records"] for one in logs if one["log"] == "mqtt") == 48
