@@ -92,8 +92,12 @@ class StoreTier:
         self._store.tier = None
         self._uploader.stop()
 
-    def sealed(self) -> None:
-        """Look for something to upload: see `timestone.upkeep.tier`."""
+    def keeps(self, name: str) -> bool:
+        """Return whether logs of this name are uploaded: see `timestone.upkeep.tier`."""
+        return name not in self._left_out
+
+    def look(self) -> None:
+        """Look for something to upload, or that was uploaded: see `timestone.upkeep.tier`."""
         self._uploader.wake()
 
     def expire(self, log_id: int, start_offset: int) -> None:
@@ -134,12 +138,17 @@ class StoreTier:
             if history is not None and history.end <= log.end_offset:
                 log.attach_history(history)
                 self._uploader.uploader_of(log).noted_end = history.end
+            if log.is_replicated and not log.config.compact:
+                log.await_history(log.local_start_offset)
 
     def _known(self, uploader: LogUploader, manifest: Manifest) -> None:
         assert self._histories is not None
         start = max(manifest.start, uploader.expired_to)
-        uploader.log.attach_history(self._histories.note(uploader.objects, manifest, start))
-        uploader.log.expect_upkeep()
+        history, log = self._histories.note(uploader.objects, manifest, start), uploader.log
+        with log.rewrites.lock:  # a replica does not begin at another offset in between
+            if uploader.has_seen(log.local_start_offset):
+                log.attach_history(history)
+        log.expect_upkeep()
 
     def _logs(self) -> Iterator[Log]:
         try:

@@ -20,6 +20,7 @@ from timestone.kernel.entries import NO_TOPIC
 from timestone.metrics.log_counts import LogCounts
 from timestone.readable import ReadableLog
 from timestone.reading.named_readers import ReaderStore
+from timestone.reading.remote_history import reaching
 from timestone.reading.segment_list import SegmentList
 from timestone.reading.tail_cache import TailBudget, TailCache, TailRun
 from timestone.reading.wakeups import Woken
@@ -58,7 +59,6 @@ class Log(loops.Published, ReadableLog):
     _end: LogEnd
     _commit: LogCommit
     _tail: TailCache
-    is_replicated = False
     _segments_type, _end_type, _retention_type, _rewrites_type = ActiveSegment, LogEnd, Retention, Rewrites
 
     def __init__(self, store: LogOwner, opened: OpenedLog, config: LogConfig) -> None:
@@ -323,6 +323,19 @@ class Log(loops.Published, ReadableLog):
     def written_offset(self) -> int:
         return self._end_offset
 
+    def begin_at(self, start: int) -> None:
+        """Begin at another offset on the disk. What lies in front is not gone while a bucket may have it."""
+        tier = self._store.tier
+        if tier is not None and tier.keeps(self.name) and not self.config.compact:
+            self.await_history(start)
+        self._start_offset = start
+        if tier is not None:
+            tier.look()
+
+    def await_history(self, start: int) -> None:
+        """Have reads from the end of the history to `start` raise HistoryUnavailable, until another is attached."""
+        self._history = reaching(start, self._history, self.folder, self.id, self._store)
+
     def tail_lost(self) -> None:
         """Drop the tail cache; the newest records are read from the files again."""
         self._tail = TailCache(self._store.tail_budget)
@@ -345,7 +358,7 @@ class Log(loops.Published, ReadableLog):
         self.expect_upkeep()
         self._store.note_time()
         if self._store.tier is not None:
-            self._store.tier.sealed()
+            self._store.tier.look()
 
     def failed(self, failure: LogFailed) -> None:
         """Report a failure that no flush can repair, and answer all waiting callers with it."""

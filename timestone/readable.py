@@ -48,7 +48,7 @@ Numbers = npt.NDArray[np.int64]
 class ReadableLog(ABC):
     """Readable log. Every method may be called by any thread."""
 
-    _is_replica = False
+    is_replicated = False
     """Whether offsets have no jumps: each of them was written by a leader."""
 
     def __init__(self, folder: Path, topics: TopicDictionary, store: ReaderStore) -> None:
@@ -104,7 +104,7 @@ class ReadableLog(ABC):
     @property
     def _connected_history(self) -> RemoteHistory | None:
         # What is known of the bucket may be older than a replica whose leader had deleted records it has not got.
-        is_apart = self._is_replica and self._history is not None and self._history.end < self._start_offset
+        is_apart = self.is_replicated and self._history is not None and self._history.end < self._start_offset
         return None if is_apart else self._history
 
     @property

@@ -323,7 +323,7 @@ class LogView(ReadableLog):
         self.topics.refresh()
         end, end_before = segments[-1].end_offset if bases else 0, self._files_end
         # The row of a replica counts only without segments: a reset notes there first where the log begins again.
-        if row is None and not (bases and self._is_replica) and (end_before is None or end <= end_before):
+        if row is None and not (bases and self.is_replicated) and (end_before is None or end <= end_before):
             # The owner may have skipped offsets, or the last segment is missing. Or the owner appended and closed after
             # the files were listed: list them again, after the row was read.
             row = self._store.row(self.name, self.partition)
@@ -353,7 +353,7 @@ class LogView(ReadableLog):
         aside, told = halves_aside(present), 0
         for base in sorted(self._unserved.keys() | self._lacking):
             # A damaged last index leaves only the bytes of its records: at least one. That of a replica may be cut.
-            beyond = max(self._end_offset, base + (not self._is_replica and base not in self._unserved))
+            beyond = max(self._end_offset, base + (not self.is_replicated and base not in self._unserved))
             end = bases[place] if (place := bisect.bisect_right(bases, base)) < len(bases) else beyond
             if told <= base < end and base not in aside and (lost := self._looks.lost(base, end)):
                 yield lost._replace(reason=self._unserved.get(base, lost.reason))
@@ -409,7 +409,7 @@ class LogView(ReadableLog):
                 (self._lacking.add if look.lacks_records else self._lacking.discard)(base)
                 self.epoch = max(self.epoch, look.epoch or 0)
                 if look.committed is not None:  # behind the end of its segment, records were given up
-                    self._is_replica = self.topics.is_cut = True
+                    self.is_replicated = self.topics.is_cut = True
                     self._committed = max(min(look.committed, look.segment.end_offset), self._committed or 0)
                 self._synced_offset = max(self._synced_offset, look.durable_offset)
         return found

@@ -88,7 +88,7 @@ def test_nothing_goes_that_the_bucket_has_not_got(place: ExpiringStore, faulty: 
         wait_for(lambda: tier.status().error_count > 0)
         assert log.apply_retention() == 0
         faulty.fail_at = len(faulty.calls) + 40  # within the upload
-        tier.sealed()
+        tier.look()
         wait_for(lambda: tier.log_status() and 0 < tier.log_status()[0].end < 20)
         wait_for(lambda: tier.status().state == "waiting")
         end = tier.log_status()[0].end

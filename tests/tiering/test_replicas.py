@@ -7,15 +7,19 @@ from pathlib import Path
 import pytest
 
 import timestone
+from tests.support.buckets import FaultyBucket
 from tests.support.waiting import wait_for
 from tests.tiering.conftest import append as append_plain
 from tests.tiering.conftest import uploader_of
 from tests.timestone.replication.replicas import ship, submitted
 from timestone import LogConfig
 from timestone.config import StoreConfig
+from timestone.errors import HistoryUnavailable
+from timestone.readable import ReadableLog
 from timestone.replication.replicated_log import ReplicatedLog
 from timestone.store import Store
 from timestone_cluster.node.held_shards import make_replica_folder
+from timestone_tiering.buckets.bucket import Bucket
 from timestone_tiering.buckets.folder_bucket import FolderBucket
 from timestone_tiering.config import TierConfig
 from timestone_tiering.errors import HistoryDiverged, LeaderChanged, NoHistory
@@ -42,8 +46,8 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def replica(path: Path, bucket: Path) -> Iterator[tuple[ReplicatedLog, StoreTier]]:
-    """Open the replica of a log with its tier, as a node does."""
+def replica(path: Path, bucket: Path, way: Bucket | None = None) -> Iterator[tuple[ReplicatedLog, StoreTier]]:
+    """Open the replica of a log with its tier, as a node does. way: to the bucket, if it is not the usual one."""
     with Store(path, CONFIG, log_type=ReplicatedLog) as store:
         if ("telemetry", 0) not in store.log_names():
             make_replica_folder(store, "telemetry", 0, LOG_ID)
@@ -52,7 +56,11 @@ def replica(path: Path, bucket: Path) -> Iterator[tuple[ReplicatedLog, StoreTier
         state = store.log("state")
         assert isinstance(state, ReplicatedLog)
         with StoreTier(
-            store, TierConfig(url=f"file://{bucket}"), is_replicated=True, left_out=["state"]
+            store,
+            TierConfig(url=f"file://{bucket}"),
+            bucket=way,
+            is_replicated=True,
+            left_out=["state"],
         ) as tier:
             yield log, tier
 
@@ -197,6 +205,75 @@ def test_a_leader_that_is_replaced_during_an_upload_commits_nothing(tmp_path: Pa
         log.show(26)
         assert uploader.step() == 0.0
         assert log_histories(bucket)[0].manifest.version == Version(2, 0)
+
+
+def test_a_leader_that_loses_its_files_during_an_upload_follows_soon(tmp_path: Path) -> None:
+    bucket = FolderBucket(tmp_path / "bucket")
+    with Store(tmp_path / "a", CONFIG, log_type=ReplicatedLog) as store:
+        make_replica_folder(store, "telemetry", 0, LOG_ID)
+        log = store.log("telemetry")
+        assert isinstance(log, ReplicatedLog)
+        log.lead(1)
+        for number in range(15):
+            submitted(log, b"%d" % number)
+        log.seal_rolled()
+        log.show(15)
+
+        def pace(size_bytes: int) -> None:
+            if log.led_generation == 1:
+                log.follow()
+                log.reset(20)
+
+        uploader = LogUploader(log, bucket, Leadership(log), store.files, store.now_us, pace)
+        with pytest.raises(LeaderChanged, match="No such file"):
+            uploader.step()
+        assert uploader.step() is None, "it follows"
+
+
+@pytest.mark.slow
+def test_a_replica_that_begins_again_has_no_gap_before_the_bucket_was_asked(tmp_path: Path) -> None:
+    """Readers that get OffsetOutOfRange take records for deleted, and skip them."""
+    bucket, way = tmp_path / "bucket", FaultyBucket(FolderBucket(tmp_path / "bucket"))
+
+    def is_unavailable(log: ReadableLog) -> bool:
+        with pytest.raises(HistoryUnavailable, match=r"offsets 20 to 39 .* not asked yet"):
+            log.read(25)
+        with pytest.raises(HistoryUnavailable):
+            log.segment_sizes(30)
+        reader = log.reader("earliest")
+        return (reader.offset, log.local_start_offset, log.end_offset) == (0, 40, 45)
+
+    with replica(tmp_path / "a", bucket) as (one, tier_a):
+        one.lead(1)
+        with replica(tmp_path / "b", bucket, way) as (two, tier_b):
+            append(one, two, 1, 25)
+            wait_for(lambda: uploaded(tier_a) == uploaded(tier_b) == 20)
+            for number in range(25, 45):
+                submitted(one, b"record %d" % number)
+            one.seal_rolled()
+            one.show(45)
+            one.configure(local_retention_bytes=1)
+            one.expect_upkeep()
+            wait_for(lambda: one.local_start_offset == 40)
+            way.fail_at, way.stays_away = len(way.calls), True
+            two.reset(40)
+            ship(one, two, 1)
+            two.show(45)
+            assert is_unavailable(two)
+            wait_for(lambda: tier_b.status().error_count > 0)
+            assert is_unavailable(two)
+            with timestone.view(tmp_path / "b") as seen, remote_history(seen, bucket=way):
+                assert is_unavailable(seen.log("telemetry"))
+        with timestone.view(tmp_path / "b") as seen, remote_history(seen):  # it asks the bucket itself
+            assert [bytes(each.payload) for each in seen.log("telemetry")] == [
+                b"record %d" % n for n in range(45)
+            ]
+        with replica(tmp_path / "b", bucket, way) as (two, tier_b):
+            two.show(45)
+            assert is_unavailable(two)
+            way.fail_at = -1
+            wait_for(lambda: two.history is not None and two.history.confirmed)
+            assert [bytes(each.payload) for each in two] == [b"record %d" % n for n in range(45)]
 
 
 def test_a_store_of_its_own_does_not_continue_what_a_cluster_has_uploaded(tmp_path: Path) -> None:

@@ -63,6 +63,6 @@ def test_a_closed_store_leaves_the_tier_without_logs(
     tier = StoreTier(store, TierConfig(url=f"file://{tmp_path}/bucket"))
     tier.start()
     store.close()
-    tier.sealed()
+    tier.look()
     tier.close()
     assert "Traceback" not in caplog.text

@@ -4,6 +4,7 @@ The owner of the store notes where its bucket is, without credentials, and keeps
 cache of its own in a temporary folder."""
 
 import json
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -11,18 +12,19 @@ from pathlib import Path
 from timestone.disk.files import Files
 from timestone.disk.json_document import json_object
 from timestone.format.names import TEMPORARY_SUFFIX
-from timestone.reading.remote_history import RemoteHistory
+from timestone.reading.remote_history import RemoteHistory, reaching
 from timestone.view import LogView, StoreView
 
 from ..buckets.bucket import Bucket
 from ..buckets.bucket_url import open_bucket
 from ..config import TierConfig
-from ..errors import DamagedObject
+from ..errors import BucketError, DamagedObject
 from ..objects.layout import LogPlace, short_hash
 from .fetched_segments import FetchedSegments
 from .histories import Histories, newest_copy
 from .temporary_folder import TemporaryFolder
 
+_LOGGER = logging.getLogger("timestone.tiering")
 FOLDER = "tier"
 """Of a store: what was fetched from a bucket, copies of its manifests, SOURCE and ERROR."""
 SOURCE = "source.json"
@@ -80,7 +82,16 @@ def remote_history(view: StoreView, *, bucket: Bucket | None = None) -> Iterator
         histories = Histories(copies, fetched, view.files, view.open_segments)
 
         def history_of(log: LogView) -> RemoteHistory | None:
-            return histories.known(chosen, LogPlace(log.id, log.name, log.partition))
+            place = LogPlace(log.id, log.name, log.partition)
+            known = histories.known(chosen, place)
+            if not log.is_replicated or log.local_start_offset <= (0 if known is None else known.end):
+                return known
+            # It begins where its leader does, and has not asked since what the leader had uploaded before.
+            try:
+                return histories.newest(chosen, place)
+            except BucketError as error:
+                _LOGGER.warning("%s: what its bucket has is not known: %s", log.folder, error)
+                return reaching(log.local_start_offset, known, log.folder, log.id, view)
 
         view.history_of = history_of
         try:

@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 
 from timestone.config import Compression, LogConfig
 from timestone.disk.files import Files
+from timestone.errors import TimestoneError
 from timestone.format.identity import LogIdentity
 from timestone.format.topics import TopicDictionary
 from timestone.index import Trailer
@@ -48,6 +49,8 @@ _COMPRESSION_WAIT_S = 60.0
 _TOPIC_OBJECTS_MOST = 64
 FOLLOW_S = 10.0
 """How often a replica that does not lead looks for what the leader has uploaded."""
+_BEHIND_S = (1.0, 10.0)
+"""After how long it looks again while the bucket has more than it has itself: at first, and at most."""
 
 
 class UploadedLog(Protocol):
@@ -63,6 +66,8 @@ class UploadedLog(Protocol):
     def rewrites(self) -> Rewrites: ...
     @property
     def segment_list(self) -> SegmentList: ...
+    @property
+    def local_start_offset(self) -> int: ...
     @property
     def end_offset(self) -> int: ...
     @property
@@ -110,7 +115,9 @@ class LogUploader:
         self._owner = owner
         self._generation: int | None = None
         """With which this step uploads; None while another replica does."""
-        self._followed_s = -FOLLOW_S
+        self._follow_at_s, self._behind_s = 0.0, _BEHIND_S[0]
+        self._seen_start = 0
+        """Local start of a replica before the last look at the bucket."""
         self._files = files
         self._now_us = now_us
         self._pace = pace
@@ -136,6 +143,7 @@ class LogUploader:
             self.commit(self._unsure)  # the same bytes under the same name: that finds out, and does no harm
         if self.manifest is None:
             self._keep_from_ending()
+            self._seen_start = self.log.local_start_offset
             found = self.objects.newest()
             if found is not None:
                 self._check_same(found)
@@ -155,13 +163,23 @@ class LogUploader:
 
     def step(self) -> float | None:
         """Upload the next segment, or leave out what has expired, and commit. Returns in how many seconds there may be
-        more: 0 for at once, None when everything sealed is in the bucket. Raises what `load` does, SegmentChanged,
-        OSError."""
+        more: 0 for at once, None when everything sealed is in the bucket. Raises what `load` does, LeaderChanged,
+        SegmentChanged, OSError."""
         if not self.is_tiered or self.log.has_ended:
             return None
         if not self._is_owner():
-            self._follow()
-            return None
+            return self._follow()
+        try:
+            return self._extend()
+        except (TimestoneError, OSError) as error:
+            if self._owner.generation == self._generation:
+                raise
+            # A replica that leads no more may be cut, or lose all of its files, at any moment.
+            raise LeaderChanged(
+                f"{self.log.folder}: this replica does not lead it any more: {error}"
+            ) from error
+
+    def _extend(self) -> float | None:
         before = self.load()
         self._tell()
         if before.start < self.expired_to and before.segment_count:
@@ -186,20 +204,38 @@ class LogUploader:
         if self._owner.generation != self._generation:
             self._generation = self._owner.generation
             self.manifest = self._unsure = None  # another one may have uploaded since
+            self._follow_at_s = 0.0
         return self._generation is not None
 
-    def _follow(self) -> None:
-        """Take note now and then of what the leader has uploaded, for readers."""
+    def has_seen(self, local_start: int) -> bool:
+        """Return whether the bucket was asked since the log begins there on the disk, or the log is led here."""
+        if self._generation is not None and self._owner.generation == self._generation:
+            return True
+        return local_start <= max(0 if self.manifest is None else self.manifest.end, self._seen_start)
+
+    def _follow(self) -> float | None:
+        """Take note now and then of what the leader has uploaded, for readers; at once when the replica begins behind
+        what is known. Returns in how many seconds to look again; None for `FOLLOW_S`."""
         self._tell()
-        if time.monotonic() < self._followed_s + FOLLOW_S:
-            return
-        self._followed_s = time.monotonic()
-        known = None if self.manifest is None else self.manifest.version
-        if not any(self.objects.versions(known)):
-            return
+        start = self.log.local_start_offset
+        has_seen = self.has_seen(start)
+        if has_seen and time.monotonic() < self._follow_at_s:
+            return None
+        self._follow_at_s = time.monotonic() + FOLLOW_S
+        if has_seen and self.manifest is not None and not any(self.objects.versions(self.manifest.version)):
+            return None
         found = self.objects.newest()
-        if found is not None and found.end <= self.log.end_offset:
-            self._take(found)
+        if found is None:
+            if has_seen:
+                return None
+            found = self._empty()
+        if found.end > self.log.end_offset:
+            self._follow_at_s, pause_s = 0.0, self._behind_s
+            self._behind_s = min(2 * pause_s, _BEHIND_S[1])
+            return pause_s
+        self._seen_start, self._behind_s = start, _BEHIND_S[0]
+        self._take(found)
+        return None
 
     def commit(self, manifest: Manifest) -> None:
         """Make the next manifest of this generation the state of the log. Raises PrefixInUse, LeaderChanged,

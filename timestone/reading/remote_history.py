@@ -2,10 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
 
+from timestone.disk.files import Files
+from timestone.errors import HistoryUnavailable
 from timestone.reading.listed_segments import ListedSegments
 from timestone.reading.segment_list import LostRange, SegmentList
-from timestone.segment import Segment
+from timestone.segment import OpenPair, Segment, SegmentCache
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,3 +48,40 @@ class RemoteHistory:
         joined = SegmentList(listed, (*missing, *local.missing))
         joined.local = local
         return joined
+
+
+class UnseenSegment(Segment):
+    """Records [base, base + count) of a log that a bucket may have: it was not asked since they left the disk. Reading
+    them raises HistoryUnavailable."""
+
+    def size_bytes(self) -> int:
+        raise self._unseen()
+
+    def _open_pair(self) -> OpenPair:
+        raise self._unseen()
+
+    def _unseen(self) -> HistoryUnavailable:
+        reason = "the bucket was not asked yet what it has of them"
+        return HistoryUnavailable(self.base_offset, self.end_offset, reason)
+
+
+class SegmentStore(Protocol):
+    """Store of a log, as its segments see it. Implemented by `Store` and `StoreView`."""
+
+    @property
+    def files(self) -> Files: ...
+    @property
+    def open_segments(self) -> SegmentCache: ...
+
+
+def reaching(
+    start: int, known: RemoteHistory | None, folder: Path, log_id: int, store: SegmentStore
+) -> RemoteHistory:
+    """Return an unconfirmed history that ends at the local start of a log at the earliest: what is known of the bucket,
+    and an `UnseenSegment` for what lies between."""
+    known = known or RemoteHistory(0, 0)
+    if known.end >= start:
+        return known
+    count = start - known.end
+    unseen = UnseenSegment(store.files, folder, known.end, log_id, store.open_segments, count=count)
+    return RemoteHistory(known.start, start, (*known.segments, unseen), known.missing)

@@ -68,7 +68,7 @@ class ReplicatedLog(Log):
     """One replica of a log. Made by a store that is opened with this type of log. Thread-safe but for the calls of the
     driver: `lead`, `follow`, `append_replica`, `cut`, `reset` and `show` are for one thread."""
 
-    is_replicated = _is_replica = True
+    is_replicated = True
     _segments_type, _end_type = ReplicatedSegments, ReplicatedEnd
     _retention_type, _rewrites_type = ReplicaRetention, ReplicaRewrites
 
@@ -418,7 +418,7 @@ class ReplicatedLog(Log):
             )
         self.sync()
         with self.rewrites.lock, self._commit.paused():
-            self._start_offset = start  # for the catalogue, which counts once there are no segments
+            self.begin_at(start)  # for the catalogue, which counts once there are no segments
             self.remember()
             closed = self._segments.clear(start)
             self.names_used.forget()

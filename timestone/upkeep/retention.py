@@ -176,7 +176,7 @@ class Retention:
         if history is None or self._store.tier is None:
             return []
         first = self._log.local_start_offset
-        return [one for one in history.segments if one.base_offset < first]
+        return [one for one in history.segments if one.base_offset < first and one.trailer is not None]
 
     def _expire_remote(self, start_offset: int) -> None:
         history, tier = self._log.history, self._store.tier

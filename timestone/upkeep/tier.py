@@ -8,8 +8,11 @@ from typing import Protocol
 class Tier(Protocol):
     """Another place for sealed segments, attached to an open store (`Store.tier`). No call waits for it."""
 
-    def sealed(self) -> None:
-        """A segment of a log was sealed. Called by the thread that sealed it."""
+    def keeps(self, name: str) -> bool:
+        """Return whether the sealed segments of a log of this name are kept there."""
+
+    def look(self) -> None:
+        """Look for what is new, in the background: a segment was sealed, or a replica begins at another offset."""
 
     def expire(self, log_id: int, start_offset: int) -> None:
         """Records of a log below an offset are past its retention: delete them there too, in the background. Called

@@ -1,12 +1,15 @@
 """Segments that only a bucket has, in front of those on the disk."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from tests.support.segments import make_segment
-from timestone.reading.remote_history import RemoteHistory
+from timestone.disk.files import Files
+from timestone.errors import HistoryUnavailable
+from timestone.reading.remote_history import RemoteHistory, reaching
 from timestone.reading.segment_cache import SegmentCache
 from timestone.reading.segment_list import LostRange, SegmentList
 from timestone.segment import Segment
@@ -54,3 +57,28 @@ def test_a_later_start_leaves_out_what_ends_there(segments: list[Segment]) -> No
     assert [one.first for one in history.missing] == [4]
     emptied = history.starting_at(100)
     assert (emptied.start, emptied.end, list(emptied.segments)) == (6, 6, [])
+
+
+def test_what_lies_between_the_bucket_and_the_disk_is_unavailable_until_it_is_known(
+    segments: list[Segment], quick_directory: Path
+) -> None:
+    @dataclass
+    class Parts:
+        files: Files = field(default_factory=Files)
+        open_segments: SegmentCache = field(default_factory=lambda: SegmentCache(8))
+
+    def reached(known: RemoteHistory | None) -> RemoteHistory:
+        return reaching(4, known, quick_directory, 1, Parts())
+
+    known = RemoteHistory(0, 2, segments[:1], confirmed=True)
+    history = reached(known)
+    assert (history.start, history.end, history.confirmed) == (0, 4, False)
+    joined = history.in_front_of(SegmentList(segments[2:]), 6)
+    assert bases(joined) == [0, 2, 4]
+    assert joined.read(0, 6, max_records=10, max_bytes=100) is not None
+    with pytest.raises(HistoryUnavailable, match=r"offsets 2 to 3 are in a bucket .* not asked yet"):
+        joined.read(3, 6, max_records=10, max_bytes=100)
+    assert list(joined.lost_between(0, 6)) == []
+    assert reached(reached(None)).start == 0
+    whole = RemoteHistory(0, 4, segments[:2], confirmed=True)
+    assert reached(whole) is whole
