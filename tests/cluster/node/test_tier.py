@@ -4,18 +4,22 @@ import asyncio
 import functools
 import os
 import signal
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 import timestone
+from mqtt_front.codec.packets import Disconnect
 from tests.cluster.etcd_server import etcd_server
 from tests.cluster.held_proxy import HeldProxy, held_proxy
 from tests.cluster.log_cluster import KEYS, LOG, NEVER_S, LogCluster
 from tests.cluster.node_processes import NodeProcess, running
+from tests.support.mqtt_clients import RawClient
+from tests.support.ports import reserved_port
 from tests.support.s3_proxy import s3_proxy
 from tests.support.s3_server import S3Server
 from tests.tiering.conftest import s3, s3_environment  # noqa: F401, a fixture
@@ -51,8 +55,8 @@ def seen(node: NodeProcess) -> dict[int, bytes]:
         return {record.offset: bytes(record.payload) for record in view.log(LOG)}
 
 
-def local_start(node: NodeProcess) -> int:
-    return min((int(path.stem) for path in (node.folder / f"{LOG}-0").glob("*.index")), default=0)
+def local_start(node: NodeProcess, log: str = LOG) -> int:
+    return min((int(path.stem) for path in (node.folder / f"{log}-0").glob("*.index")), default=0)
 
 
 @dataclass
@@ -65,18 +69,30 @@ class TieredCluster:
 
 
 @asynccontextmanager
-async def tiered_cluster(folder: Path, url: str, s3_port: int) -> AsyncIterator[TieredCluster]:
+async def tiered_cluster(
+    folder: Path,
+    url: str,
+    s3_port: int,
+    *,
+    log: str = LOG,
+    held: Callable[[bytes], bool] | None = None,
+    more: Callable[[ExitStack], Sequence[str]] = lambda stack: (),
+) -> AsyncIterator[TieredCluster]:
+    """log: made with small segments. held: what proxies hold back; requests for manifests otherwise. more: options of
+    a node."""
     async with AsyncExitStack() as stack:
+        sockets = stack.enter_context(ExitStack())
         server = stack.enter_context(etcd_server(folder / "etcd"))
         etcd = await stack.enter_async_context(EtcdClient([server.url]))
         await make_cluster(etcd, KEYS, shards=1, replicas=3)
-        await make_log(etcd, KEYS, LOG, SETTINGS)
+        await make_log(etcd, KEYS, log, SETTINGS)
         bucket = stack.enter_context(s3_proxy(s3_port))
         bucket.choose = lambda number, method, path: "overwrites"
         ways, nodes = dict[str, HeldProxy](), list[NodeProcess]()
         for name in "abc":
-            ways[name], address = await stack.enter_async_context(held_proxy(bucket.port, puts_a_manifest))
-            options = ("--tier", url, "--tier-endpoint", f"http://{address}")
+            way = held_proxy(bucket.port, held or puts_a_manifest)
+            ways[name], address = await stack.enter_async_context(way)
+            options = ("--tier", url, "--tier-endpoint", f"http://{address}", *more(sockets))
             nodes.append(NodeProcess(server, folder / name, name, *options))
         stack.enter_context(running(nodes))
         yield TieredCluster(LogCluster(server, etcd, nodes), ways)
@@ -169,6 +185,69 @@ def test_history_is_whole_in_the_bucket_and_on_each_node_when_leaders_are_killed
         restore_store(open_bucket(url), tmp_path / "restored")
         with timestone.open(tmp_path / "restored") as store:
             assert [bytes(record.payload) for record in store.log(LOG)] == list(history.values())
+
+    asyncio.run(run())
+
+
+def test_session_skips_nothing_when_a_replica_leads_that_has_not_asked_the_bucket(
+    tmp_path: Path,
+    s3_environment: S3Server,  # noqa: F811
+) -> None:
+    url, count = f"s3://{s3_environment.bucket}/cluster-{tmp_path.name}", 400
+    addresses: list[tuple[str, int]] = []
+
+    def listener(stack: ExitStack) -> Sequence[str]:
+        addresses.append(("127.0.0.1", stack.enter_context(reserved_port())))
+        return "--mqtt", f"127.0.0.1:{addresses[-1][1]}"
+
+    def subscribed() -> None:
+        with RawClient(addresses[0]) as client:
+            client.connect("reader", clean=False)
+            client.subscribe("t/#")
+            client.send(Disconnect())
+
+    def published() -> None:
+        with RawClient(addresses[0]) as client:
+            client.connect("writer")
+            for number in range(count):
+                client.publish(f"t/{number % 7}", b"%d" % number)
+
+    def received(release: Callable[[], object]) -> list[bytes]:
+        with RawClient(addresses[2]) as client:
+            client.connect("reader", clean=False)
+            time.sleep(1)  # for what it must not send
+            client.expect_silence()
+            release()
+            return [client.receive(1)[0].payload for _ in range(count)]
+
+    async def check(cluster: TieredCluster) -> None:
+        harness, way = cluster.harness, cluster.ways["c"]
+        loop, (a, b, c) = asyncio.get_running_loop(), harness.nodes
+        await harness.until_in_sync()
+        await asyncio.to_thread(subscribed)
+        c.kill()
+        await harness.until_in_sync(2)
+        await asyncio.to_thread(published)
+        await until_uploaded(url, count // 2)
+        async with asyncio.timeout(NEVER_S):
+            while min(local_start(node, "mqtt") for node in (a, b)) < count // 2:
+                await asyncio.sleep(0.2)
+        way.hold()
+        c.start()
+        await harness.until_in_sync()
+        for node in (a, b):
+            await harness.command("drain", node.name)
+        await harness.until(lambda shard: shard.leader == c.node_id())
+        assert "mqtt-0 begins again at offset" in c.output()
+        payloads = await asyncio.to_thread(received, lambda: loop.call_soon_threadsafe(way.release))
+        assert payloads == [b"%d" % number for number in range(count)]
+
+    async def run() -> None:
+        port = s3_environment.port
+        async with tiered_cluster(
+            tmp_path, url, port, log="mqtt", held=lambda data: True, more=listener
+        ) as cluster:
+            await check(cluster)
 
     asyncio.run(run())
 
