@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from timestone.errors import TimestoneError
+from timestone.errors import HistoryUnavailable, TimestoneError
 from timestone.format.names import log_folder
 from timestone.fronts import Appendable, Documents, Replicated
 from timestone.log import Log
@@ -113,9 +113,8 @@ class Home:
                 self._partitions = await _HomePartitions.ready(
                     self.number, generation, self._front, self._around, self
                 )
-            await self._front.lead(
-                state, state.clock, will_grace_s=self._will_grace_s, partitions=self._partitions
-            )
+            while not await self._begins(state):
+                await asyncio.sleep(_AGAIN_S)
         except (TimestoneError, OSError, ValueError) as error:
             if self._state is state:  # otherwise another node leads by now
                 self._failed(error)
@@ -126,6 +125,18 @@ class Home:
             await asyncio.sleep(_NOTE_TIME_S)
             with suppress(TimestoneError, OSError):
                 await asyncio.to_thread(state.note_time, _NOTE_TIME_S * 1_000_000)
+
+    async def _begins(self, state: StateLog) -> bool:
+        """Begin to serve; return False where only a bucket has what sessions continue from, and does not give it."""
+        try:
+            await self._front.lead(
+                state, state.clock, will_grace_s=self._will_grace_s, partitions=self._partitions
+            )
+        except HistoryUnavailable as error:
+            _LOGGER.warning("shard %d: %s waits: %s", self.number, self._front.name, error)
+            self._front.lose(self.number)
+            return False
+        return True
 
     def lost(self, why: str = "this node leads no more") -> bool:
         """Serve no more, at once: another node may lead. On return nothing can be stored or acknowledged. Return

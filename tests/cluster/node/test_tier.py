@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 import timestone
-from mqtt_front.codec.packets import Disconnect
 from tests.cluster.etcd_server import etcd_server
 from tests.cluster.held_proxy import HeldProxy, held_proxy
 from tests.cluster.log_cluster import KEYS, LOG, NEVER_S, LogCluster
 from tests.cluster.node_processes import NodeProcess, running
 from tests.support.mqtt_clients import RawClient
+from tests.support.mqtt_lasting import LastingSubscriber
 from tests.support.ports import reserved_port
 from tests.support.s3_proxy import s3_proxy
 from tests.support.s3_server import S3Server
@@ -200,11 +200,14 @@ def test_session_skips_nothing_when_a_replica_leads_that_has_not_asked_the_bucke
         addresses.append(("127.0.0.1", stack.enter_context(reserved_port())))
         return "--mqtt", f"127.0.0.1:{addresses[-1][1]}"
 
-    def subscribed() -> None:
-        with RawClient(addresses[0]) as client:
-            client.connect("reader", clean=False)
-            client.subscribe("t/#")
-            client.send(Disconnect())
+    reader = LastingSubscriber("reader", 4, 1, "t/#")
+
+    def reads(place: int, done: Callable[[], bool]) -> None:
+        ends_s = time.monotonic() + NEVER_S
+        while not done():
+            assert time.monotonic() < ends_s, len(reader.received)
+            reader.run(addresses[place], done)
+            time.sleep(0.1)
 
     def published() -> None:
         with RawClient(addresses[0]) as client:
@@ -212,19 +215,11 @@ def test_session_skips_nothing_when_a_replica_leads_that_has_not_asked_the_bucke
             for number in range(count):
                 client.publish(f"t/{number % 7}", b"%d" % number)
 
-    def received(release: Callable[[], object]) -> list[bytes]:
-        with RawClient(addresses[2]) as client:
-            client.connect("reader", clean=False)
-            time.sleep(1)  # for what it must not send
-            client.expect_silence()
-            release()
-            return [client.receive(1)[0].payload for _ in range(count)]
-
     async def check(cluster: TieredCluster) -> None:
         harness, way = cluster.harness, cluster.ways["c"]
-        loop, (a, b, c) = asyncio.get_running_loop(), harness.nodes
+        a, b, c = harness.nodes
         await harness.until_in_sync()
-        await asyncio.to_thread(subscribed)
+        await asyncio.to_thread(reads, 0, lambda: reader.subscribed)
         c.kill()
         await harness.until_in_sync(2)
         await asyncio.to_thread(published)
@@ -235,12 +230,17 @@ def test_session_skips_nothing_when_a_replica_leads_that_has_not_asked_the_bucke
         way.hold()
         c.start()
         await harness.until_in_sync()
-        for node in (a, b):
-            await harness.command("drain", node.name)
+        await harness.command("drain", a.name)  # it leads nothing while others may
+        b.kill()
         await harness.until(lambda shard: shard.leader == c.node_id())
         assert "mqtt-0 begins again at offset" in c.output()
-        payloads = await asyncio.to_thread(received, lambda: loop.call_soon_threadsafe(way.release))
-        assert payloads == [b"%d" % number for number in range(count)]
+        ends_s = time.monotonic() + 3  # for what it must not send
+        await asyncio.to_thread(reads, 2, lambda: time.monotonic() > ends_s)
+        assert reader.received == []
+        way.release()
+        await asyncio.to_thread(reads, 2, lambda: len(set(reader.received)) == count)
+        assert list(dict.fromkeys(reader.received)) == [b"%d" % number for number in range(count)]
+        assert "the node stops" not in c.output()
 
     async def run() -> None:
         port = s3_environment.port
