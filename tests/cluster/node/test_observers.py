@@ -1,6 +1,7 @@
 """MQTT on five nodes with three replicas of each of eight shards: every node serves, and follows what it has no replica
 of. Real processes and a real etcd."""
 
+import math
 import random
 import threading
 import time
@@ -161,6 +162,7 @@ def test_nothing_is_lost_when_nodes_join_are_drained_removed_lost_and_replaced_u
 
 
 def _p99_s(devices: Sequence[LastingDevice], from_s: float, to_s: float) -> float:
-    """Return the 99th percentile of how long messages that were sent between two points in time have waited."""
+    """Return the 99th percentile of how long messages that were sent between two points in time have waited; NaN when
+    there are not two."""
     waits_s = [until_s - at_s for one in devices for at_s, until_s in one.waits if from_s <= at_s < to_s]
-    return quantiles(waits_s, n=100)[-1]
+    return quantiles(waits_s, n=100)[-1] if len(waits_s) > 1 else math.nan
