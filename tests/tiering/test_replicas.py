@@ -65,6 +65,21 @@ def replica(path: Path, bucket: Path, way: Bucket | None = None) -> Iterator[tup
             yield log, tier
 
 
+@contextmanager
+def led_alone(path: Path, count: int) -> Iterator[tuple[Store, ReplicatedLog]]:
+    """Open a replica without a tier that leads generation 1, with so many records of its own, all shown."""
+    with Store(path, CONFIG, log_type=ReplicatedLog) as store:
+        make_replica_folder(store, "telemetry", 0, LOG_ID)
+        log = store.log("telemetry")
+        assert isinstance(log, ReplicatedLog)
+        log.lead(1)
+        for number in range(count):
+            submitted(log, b"%d" % number)
+        log.seal_rolled()
+        log.show(count)
+        yield store, log
+
+
 def append(log: ReplicatedLog, other: ReplicatedLog, generation: int, count: int) -> None:
     """Append records one by one, ship and show them."""
     for _ in range(count):
@@ -179,15 +194,7 @@ def test_a_restored_log_of_replicas_is_a_log_of_its_own(tmp_path: Path) -> None:
 
 def test_a_leader_that_is_replaced_during_an_upload_commits_nothing(tmp_path: Path) -> None:
     bucket = FolderBucket(tmp_path / "bucket")
-    with Store(tmp_path / "a", CONFIG, log_type=ReplicatedLog) as store:
-        make_replica_folder(store, "telemetry", 0, LOG_ID)
-        log = store.log("telemetry")
-        assert isinstance(log, ReplicatedLog)
-        log.lead(1)
-        for number in range(25):
-            submitted(log, b"%d" % number)
-        log.seal_rolled()
-        log.show(25)
+    with led_alone(tmp_path / "a", 25) as (store, log):
 
         def pace(size_bytes: int) -> None:
             if log.led_generation == 1:
@@ -209,15 +216,7 @@ def test_a_leader_that_is_replaced_during_an_upload_commits_nothing(tmp_path: Pa
 
 def test_a_leader_that_loses_its_files_during_an_upload_follows_soon(tmp_path: Path) -> None:
     bucket = FolderBucket(tmp_path / "bucket")
-    with Store(tmp_path / "a", CONFIG, log_type=ReplicatedLog) as store:
-        make_replica_folder(store, "telemetry", 0, LOG_ID)
-        log = store.log("telemetry")
-        assert isinstance(log, ReplicatedLog)
-        log.lead(1)
-        for number in range(15):
-            submitted(log, b"%d" % number)
-        log.seal_rolled()
-        log.show(15)
+    with led_alone(tmp_path / "a", 15) as (store, log):
 
         def pace(size_bytes: int) -> None:
             if log.led_generation == 1:

@@ -418,8 +418,8 @@ class ReplicatedLog(Log):
             )
         self.sync()
         with self.rewrites.lock, self._commit.paused():
-            self.begin_at(start)  # for the catalogue, which counts once there are no segments
-            self.remember()
+            self.begin_at(start)
+            self.remember()  # without segments, the catalogue alone says where the log begins
             closed = self._segments.clear(start)
             self.names_used.forget()
             self._ended_at(start, 0)
