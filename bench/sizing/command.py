@@ -22,6 +22,7 @@ _EXAMPLES = """\
 Examples:
   timestone bench sizing
   timestone bench sizing --devices 50000 --interval 60 --payload-bytes 1000
+  timestone bench sizing --devices 1000000 --clusters 10
   timestone bench sizing --price core=12 --price traffic=0
   timestone bench sizing --set "led message=30" --json
 
@@ -37,6 +38,7 @@ def _count(value: float) -> str:
 
 _LINES: Sequence[_Line] = (
     ("messages/s", lambda one: _count(one.messages_per_s)),
+    ("clusters", lambda one: f"{one.clusters}"),
     ("nodes", lambda one: f"{one.nodes}"),
     ("… decided by", lambda one: one.bound),
     ("cores, all nodes", lambda one: f"{one.cores}"),
@@ -83,6 +85,11 @@ def _fleet(*names: str, help: str, kind: click.ParamType[Any] = AMOUNT) -> Decor
 @_fleet("--interval", "interval_s", help="Seconds between two messages of a device.  [default: 10]")
 @_fleet("--payload-bytes", kind=POSITIVE, help="Bytes of a message.  [default: 200]")
 @_fleet("--replicas", kind=POSITIVE, help="Replicas of each record; 1: one server, no cluster.  [default: 3]")
+@_fleet(
+    "--clusters",
+    kind=POSITIVE,
+    help="Clusters that the devices are divided over.  [default: as many as need the fewest nodes]",
+)
 @click.option("--plain", cls=Option, heading="Fleet", is_flag=True, help="Connections have no TLS.")
 @_fleet("--local-days", help="Days on the disks of nodes.  [default: 3]")
 @_fleet("--bucket-days", help="Days in the bucket.  [default: 365]")

@@ -15,8 +15,11 @@ def test_bytes_of_a_million_devices_are_those_on_paper() -> None:
     found = size(MILLION, constants())
     assert found.messages_per_s == 100_000
     assert found.bucket_gb_per_day == pytest.approx(0.0232 * 86_400)
-    assert found.local_gb_per_day == pytest.approx(3 * found.bucket_gb_per_day)
-    assert found.node_disk_mb_per_s * found.nodes == pytest.approx(69.6)
+    assert (found.clusters, found.nodes) == (2, 22)
+    assert found.local_gb_per_day == pytest.approx(11 * found.bucket_gb_per_day), (
+        "each node has its cluster's"
+    )
+    assert found.node_disk_mb_per_s == pytest.approx(23.2 / 2)
     assert found.bucket_tb == pytest.approx(found.bucket_gb_per_day * 0.365)
     assert found.cost == pytest.approx(sum(found.costs.values()))
 
@@ -29,13 +32,14 @@ def test_bytes_of_a_million_devices_are_those_on_paper() -> None:
         (
             {"devices": 100_000, "interval_s": 0.1},
             {"led message": 2.0, "followed message": 1.0},
-            8,
-            "processor",
+            9,
+            "replicas",
         ),
+        ({"devices": 60_000, "interval_s": 1.0}, {}, 5, "processor"),
         (
             {"devices": 100_000, "interval_s": 0.1},
-            {"led message": 2.0, "followed message": 1.0, "busy": 1.0, "busy without one": 1.0},
-            5,
+            {"led message": 2.0, "followed message": 0.1, "busy": 1.0, "busy without one": 1.0},
+            4,
             "processor, one away",
         ),
         ({"devices": 1000, "replicas": 1}, {}, 1, "replicas"),
@@ -48,9 +52,23 @@ def test_nodes_are_as_many_as_the_scarcest_needs(
     assert (found.nodes, found.bound) == (nodes, bound)
 
 
+def test_each_node_follows_all_of_its_cluster_so_that_small_clusters_need_less_disk() -> None:
+    """What a node does not lead it follows, as a replica or as an observer: docs/decisions/0172-observers.md."""
+    few, many = size(MILLION, constants()), size(replace(MILLION, clusters=10), constants())
+    led, followed = constants()["led message"], constants()["followed message"]
+    assert few.node_busy == pytest.approx(50_000 * (led + 10 * followed) / 11 / 1e6)
+    assert (many.clusters, many.nodes) == (10, 30)
+    assert many.local_gb_per_day == pytest.approx(few.local_gb_per_day * 3 / 11)
+    assert many.costs["disks"] < few.costs["disks"]
+    with pytest.raises(ValueError, match="with --clusters 1, got 100,000 messages/s"):
+        size(replace(MILLION, clusters=1), constants())
+
+
 def test_fleet_that_is_too_large_is_refused() -> None:
     with pytest.raises(ValueError, match="one server is not enough for 1,000,000 devices"):
         size(replace(MILLION, replicas=1), constants())
+    with pytest.raises(ValueError, match="invalid --clusters 2: expected 1 with --replicas 1"):
+        size(Fleet(devices=1, replicas=1, clusters=2), constants())
     with pytest.raises(ValueError, match="expected one of at most 10,000 nodes"):
         size(replace(MILLION, devices=10**10), constants())
 
