@@ -132,7 +132,7 @@ class StoreTier:
         )
         copies = folder_of_copies(self._store.path, bucket)
         self._histories = Histories(copies, self._fetched, self._store.files, self._store.open_segments)
-        note_source(self._store.files, self._store.path, self.config)
+        note_source(self._store.files, self._store.path, self.config, self._left_out)
         for log in self._logs():
             history = self._histories.known(bucket, LogPlace(log.id, log.name, log.partition))
             if history is not None and history.end <= log.end_offset:

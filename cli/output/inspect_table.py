@@ -125,7 +125,7 @@ def _uploads(logs: Sequence[LogReport]) -> Table:
     for log in logs:
         name = f"{log.log}-{log.partition}"
         if log.uploaded_offset is None:
-            table.add_row(name, "", "not readable" if log.error else "compacted logs stay on the disk")
+            table.add_row(name, "", "not readable" if log.error else "stays on the disk")
         else:
             growing = sum(
                 one.records

@@ -14,8 +14,10 @@ from tests.tiering.conftest import uploader_of
 from tests.timestone.replication.replicas import ship, submitted
 from timestone import LogConfig
 from timestone.config import StoreConfig
+from timestone.disk.files import Files
 from timestone.errors import HistoryUnavailable
 from timestone.readable import ReadableLog
+from timestone.repair.inspection import inspect_store
 from timestone.replication.replicated_log import ReplicatedLog
 from timestone.store import Store
 from timestone_cluster.node.held_shards import make_replica_folder
@@ -27,7 +29,7 @@ from timestone_tiering.objects.history import log_histories
 from timestone_tiering.objects.layout import Version
 from timestone_tiering.operations.restore import restore_store
 from timestone_tiering.operations.status import bucket_status, urls_of_store
-from timestone_tiering.reading.local_view import remote_history
+from timestone_tiering.reading.local_view import noted_bucket, remote_history
 from timestone_tiering.tier import StoreTier
 from timestone_tiering.uploading import log_uploader
 from timestone_tiering.uploading.log_uploader import LogUploader
@@ -92,6 +94,18 @@ def append(log: ReplicatedLog, other: ReplicatedLog, generation: int, count: int
 
 def uploaded(tier: StoreTier) -> int:
     return max((one.end for one in tier.log_status()), default=0)
+
+
+def test_inspection_does_not_wait_for_the_upload_of_what_nodes_write_for_themselves(tmp_path: Path) -> None:
+    with replica(tmp_path / "a", tmp_path / "bucket") as (log, tier):
+        log.lead(1)
+        for number in range(25):
+            submitted(log, b"%d" % number)
+            log.seal_rolled()
+        log.show(25)
+        wait_for(lambda: uploaded(tier) == 20)
+        found = inspect_store(tmp_path / "a", bucket=noted_bucket(tmp_path / "a", Files()))
+        assert {one.log: one.uploaded_offset for one in found.logs} == {"state": None, "telemetry": 20}
 
 
 def test_the_replica_that_leads_uploads_and_its_successor_continues(tmp_path: Path) -> None:
@@ -235,7 +249,7 @@ def test_a_replica_that_begins_again_has_no_gap_before_the_bucket_was_asked(tmp_
     bucket, way = tmp_path / "bucket", FaultyBucket(FolderBucket(tmp_path / "bucket"))
 
     def is_unavailable(log: ReadableLog) -> bool:
-        with pytest.raises(HistoryUnavailable, match=r"offsets 20 to 39 .* not asked yet"):
+        with pytest.raises(HistoryUnavailable, match=r"offsets 20 to 39 .* not known yet"):
             log.read(25)
         with pytest.raises(HistoryUnavailable):
             log.segment_sizes(30)

@@ -5,7 +5,7 @@ cache of its own in a temporary folder."""
 
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -28,17 +28,22 @@ _LOGGER = logging.getLogger("timestone.tiering")
 FOLDER = "tier"
 """Of a store: what was fetched from a bucket, copies of its manifests, SOURCE and ERROR."""
 SOURCE = "source.json"
-"""Which bucket: its URL, endpoint and region."""
+"""Which bucket: its URL, endpoint and region; and the names of logs that are not uploaded."""
 ERROR = "error.json"
 """Why the last upload failed. Only while it is so."""
 
 
-def note_source(files: Files, store: Path, config: TierConfig) -> None:
-    """Note which bucket a store has, for views. Raises OSError."""
+def note_source(files: Files, store: Path, config: TierConfig, left_out: Collection[str]) -> None:
+    """Note which bucket a store has, for views. left_out: names of logs that are not uploaded. Raises OSError."""
     _note(
         files,
         store / FOLDER / SOURCE,
-        {"url": config.url, "endpoint": config.endpoint, "region": config.region},
+        {
+            "url": config.url,
+            "endpoint": config.endpoint,
+            "region": config.region,
+            "left_out": sorted(left_out),
+        },
     )
 
 
@@ -52,7 +57,7 @@ def note_error(files: Files, store: Path, error: str) -> None:
             files.unlink(path)
 
 
-def _note(files: Files, path: Path, fields: Mapping[str, str | None]) -> None:
+def _note(files: Files, path: Path, fields: Mapping[str, str | list[str] | None]) -> None:
     temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
     with suppress(FileNotFoundError):
         files.unlink(temporary)
@@ -103,12 +108,18 @@ def remote_history(view: StoreView, *, bucket: Bucket | None = None) -> Iterator
 class NotedBucket:
     """What a store has noted about its bucket, which is not asked: `NotedBucket` of `inspect_store`."""
 
-    def __init__(self, store: Path, files: Files, bucket: Bucket) -> None:
-        """Raises DamagedObject when the note of the last error cannot be used."""
+    def __init__(self, store: Path, files: Files, bucket: Bucket, left_out: Collection[str] = ()) -> None:
+        """left_out: names of logs that are not uploaded. Raises DamagedObject when the note of the last error cannot be
+        used."""
         self.url = bucket.url
         self.error = _noted_error(store)
+        self._left_out = left_out
         self._files = files
         self._copies = folder_of_copies(store, bucket)
+
+    def keeps(self, name: str) -> bool:
+        """Return whether logs of this name are uploaded."""
+        return name not in self._left_out
 
     def range_of(self, log_id: int, name: str, partition: int) -> tuple[int, int] | None:
         """Return the offsets [start, end) that the bucket has of a log; None for none."""
@@ -119,20 +130,32 @@ class NotedBucket:
 def noted_bucket(store: Path, files: Files) -> NotedBucket | None:
     """Return what a store has noted about its bucket; None for a store without one. Raises DamagedObject when the notes
     cannot be used, TieringError."""
-    config = noted_source(store)
-    if config is None or config.url is None:
+    noted = _noted_source(store)
+    if noted is None:
+        return None
+    config, left_out = noted
+    if config.url is None:
         return None
     bucket = open_bucket(config.url, endpoint=config.endpoint, region=config.region)
-    return NotedBucket(store, files, bucket)
+    return NotedBucket(store, files, bucket, left_out)
 
 
 def noted_source(store: Path) -> TierConfig | None:
     """Return the bucket that the owner of a store has noted; None for a store without one. Raises DamagedObject,
     OSError."""
+    noted = _noted_source(store)
+    return None if noted is None else noted[0]
+
+
+def _noted_source(store: Path) -> tuple[TierConfig, frozenset[str]] | None:
+    """Return the bucket that was noted, and the names of logs that are not uploaded to it."""
     path = store / FOLDER / SOURCE
     try:
         fields = json_object(path.read_bytes())
-        return TierConfig(url=fields.get("url"), endpoint=fields.get("endpoint"), region=fields.get("region"))
+        config = TierConfig(
+            url=fields.get("url"), endpoint=fields.get("endpoint"), region=fields.get("region")
+        )
+        return config, frozenset(fields.get("left_out", ()))
     except FileNotFoundError:
         return None
     except (ValueError, TypeError) as error:

@@ -51,8 +51,8 @@ class RemoteHistory:
 
 
 class UnseenSegment(Segment):
-    """Records [base, base + count) of a log that a bucket may have: it was not asked since they left the disk. Reading
-    them raises HistoryUnavailable."""
+    """Records [base, base + count) of a log that a bucket may have: it has not answered since they left the disk.
+    Reading them raises HistoryUnavailable."""
 
     def size_bytes(self) -> int:
         raise self._unseen()
@@ -61,7 +61,7 @@ class UnseenSegment(Segment):
         raise self._unseen()
 
     def _unseen(self) -> HistoryUnavailable:
-        reason = "the bucket was not asked yet what it has of them"
+        reason = "it is not known yet what the bucket has of them"
         return HistoryUnavailable(self.base_offset, self.end_offset, reason)
 
 

@@ -48,6 +48,9 @@ class NotedBucket(Protocol):
     error: str
     """Why the last upload failed; empty if it did not."""
 
+    def keeps(self, name: str) -> bool:
+        """Return whether logs of this name are uploaded."""
+
     def range_of(self, log_id: int, name: str, partition: int) -> tuple[int, int] | None:
         """Return the offsets [start, end) that the bucket has of a log; None for none."""
 
@@ -201,7 +204,8 @@ def _with_bucket(report: LogReport, row: CatalogRow | None, bucket: NotedBucket)
     start, end = bucket.range_of(report.id, report.log, report.partition) or (report.start_offset, 0)
     if start < report.start_offset:
         report = dataclasses.replace(report, start_offset=start, local_start_offset=report.start_offset)
-    if names.is_server_log(report.log) or (row is not None and row.config.compact):
+    is_compacted = row is not None and row.config.compact
+    if is_compacted or names.is_server_log(report.log) or not bucket.keeps(report.log):
         return report
     sealed = [one for one in report.segments if one.state == State.SEALED and one.records]
     waiting = [one for one in sealed if one.next_offset > end]

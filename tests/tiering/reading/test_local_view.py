@@ -91,10 +91,11 @@ def test_a_note_of_the_bucket_that_cannot_be_read_is_named(tiered: Path) -> None
     (tiered / "tier" / "source.json").write_text(json.dumps({"url": "ftp://elsewhere"}))
     with timestone.view(tiered) as view, pytest.raises(Exception, match="invalid URL"), remote_history(view):
         pass
-    (tiered / "tier" / "source.json").write_text("{")
-    with (
-        timestone.view(tiered) as view,
-        pytest.raises(DamagedObject, match=r"source\.json"),
-        remote_history(view),
-    ):
-        pass
+    for damaged in ("{", json.dumps({"url": "s3://bucket/plant", "left_out": 1})):
+        (tiered / "tier" / "source.json").write_text(damaged)
+        with (
+            timestone.view(tiered) as view,
+            pytest.raises(DamagedObject, match=r"source\.json"),
+            remote_history(view),
+        ):
+            pass

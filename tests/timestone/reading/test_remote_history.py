@@ -76,7 +76,7 @@ def test_what_lies_between_the_bucket_and_the_disk_is_unavailable_until_it_is_kn
     joined = history.in_front_of(SegmentList(segments[2:]), 6)
     assert bases(joined) == [0, 2, 4]
     assert joined.read(0, 6, max_records=10, max_bytes=100) is not None
-    with pytest.raises(HistoryUnavailable, match=r"offsets 2 to 3 are in a bucket .* not asked yet"):
+    with pytest.raises(HistoryUnavailable, match=r"offsets 2 to 3 are in a bucket .* not known yet"):
         joined.read(3, 6, max_records=10, max_bytes=100)
     assert list(joined.lost_between(0, 6)) == []
     assert reached(reached(None)).start == 0
