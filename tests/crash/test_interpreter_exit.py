@@ -107,7 +107,7 @@ def test_process_ends_when_daemon_threads_append_to_an_open_store(tmp_path: Path
     root = tmp_path / "store"
     ended = run(
         f"""
-        import os, threading, time
+        import os, sys, threading, time, types
         import timestone
         store = timestone.open({str(root)!r}, min_free_bytes=0, sync_interval_ms=1)
         log = store.log("a")
@@ -117,13 +117,17 @@ def test_process_ends_when_daemon_threads_append_to_an_open_store(tmp_path: Path
                 os.write(1, b"%d " % log.append(b"x", ack=ack))  # no lock that a thread may take along
 
         class Recorder:
-            def __del__(self):
-                try:
-                    log.append(b"late")
-                except timestone.StoreClosed:
-                    os.write(1, b"closed")
+            log = log
 
-        recorder = Recorder()
+            def __del__(self, write=os.write, closed=timestone.StoreClosed):
+                try:
+                    self.log.append(b"late")
+                except closed:
+                    write(1, b"closed")
+
+        # In a module of its own: threads that are stopped in a call keep the globals of this one.
+        sys.modules["of its own"] = types.ModuleType("of its own")
+        sys.modules["of its own"].recorder = Recorder()
         for ack in ("written", "synced") * 2:
             threading.Thread(target=append, args=[ack], daemon=True).start()
         while log.end_offset < 200:
