@@ -93,16 +93,19 @@ class StateLog:
             except OffsetOutOfRange as error:  # what stands before a snapshot is deleted at any time
                 position, pending = error.start, None
                 continue
-            for number in range(len(batch)):
-                stored = batch[number]
-                record = self._decoded(stored.payload, stored.offset)
+            for number, payload in enumerate(batch.payloads()):
+                try:
+                    record = _DECODER.decode(payload)
+                except msgspec.MsgspecError as error:
+                    reason = f"the state at offset {int(batch.offsets[number])} cannot be read: {error}"
+                    raise CorruptLog(self._log.folder, reason) from None
                 self._last_us = max(self._last_us, record.passed_us)
                 if record.flags & _FIRST:
                     pending, pending_bytes = [], 0
                 if pending is None:  # its beginning is deleted
                     continue
                 pending.append(record)
-                pending_bytes += len(stored.payload)
+                pending_bytes += len(payload)
                 if record.flags & _LAST:
                     self._apply(pending)
                     is_snapshot = record.flags & _SNAPSHOT
@@ -112,14 +115,6 @@ class StateLog:
         clock = Clock()
         now = ClockState(0, self._last_us, clock.uptime_us(), clock.boot_id(), clock.now_us())
         self.clock = SteadyClock(clock, now)
-
-    def _decoded(self, payload: bytes | memoryview, offset: int) -> StateRecord:
-        try:
-            return _DECODER.decode(payload)
-        except msgspec.MsgspecError as error:
-            raise CorruptLog(
-                self._log.folder, f"the state at offset {offset} cannot be read: {error}"
-            ) from None
 
     @property
     def path(self) -> Path:

@@ -83,6 +83,10 @@ class Receipts:
         the disk: call before the loop serves clients."""
         self._found = received_since(self.logs, since)
 
+    def has_found(self, key: str) -> bool:
+        """Return whether `recover` has found a packet id of a client, settled ones included."""
+        return key in self._found
+
     def found(self, key: str, until: Mapping[str, int]) -> set[int]:
         """Return the packet ids of a client in records that an earlier process appended at or after `until` of each
         log."""

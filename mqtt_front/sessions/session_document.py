@@ -211,6 +211,8 @@ def after_restart(session_key: str, document: bytes, receipts: Receipts, now_s: 
     it."""
     try:
         lifetime = session_lifetime(document)
+        if lifetime.ended_s and not receipts.has_found(session_key):
+            return document
         body = json_object(document[_HEADER.size :])
         if found := receipts.found(session_key, body["settled"]):
             body |= {"received": sorted({*body["received"], *found}), "settled": dict(receipts.settled)}

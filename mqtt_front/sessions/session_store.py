@@ -101,8 +101,10 @@ class Sessions:
             if known is not document:
                 written[key] = known
             try:
-                self._put_away(key, known)
-                were_away[key] = session_lifetime(document).ended_s > 0
+                lifetime = session_lifetime(document)
+                were_away[key] = lifetime.ended_s > 0
+                left_s = (lifetime if known is document else session_lifetime(known)).left_s(now_s)
+                self._put_away(key, known, left_s)
             except UndecodableSession as error:
                 self._log.error("session of %r is left alone: %s", key, error)
         logs = {log.key: log for log in self._receipts.logs}
@@ -205,7 +207,7 @@ class Sessions:
                 self._groups.session_ended(session.key)
             return
         document = encode_session(session, self._time.kept_s(), self._receipts)
-        self._put_away(session.key, document)
+        self._put_away(session.key, document, session_lifetime(document).left_s(self._time.kept_s()))
         self.save_groups()
         self._writer.write(session.key, document)
 
@@ -280,8 +282,7 @@ class Sessions:
             self.discard(key)
             self.expired_count += 1
 
-    def _put_away(self, key: str, document: bytes) -> None:
-        left_s = session_lifetime(document).left_s(self._time.kept_s())
+    def _put_away(self, key: str, document: bytes, left_s: float | None) -> None:
         expires_s = None if left_s is None else self._time.now_s() + left_s
         self._away[key] = _Stored(document, expires_s)
         self.use.add(key, len(document))
