@@ -80,16 +80,16 @@ def size(fleet: Fleet, constants: Mapping[str, float]) -> Size:
     """Return what a fleet needs. Raises ValueError for one that the model does not cover."""
     rate = fleet.devices / fleet.interval_s
     clusters, each, bound = _clusters(fleet, rate, constants)
-    nodes, remaining = clusters * each, clusters * max(1, each - 1)
+    nodes, others = clusters * each, max(1, each - 1)
     led_us, followed_us = _message_us(fleet, constants)
     kept_bytes = fleet.payload_bytes + constants["record"]
     shipped = rate * kept_bytes * (each - 1)
     daily_gb = rate * kept_bytes * _DAY_S / _GB
-    memory_gib = _memory_gib(fleet, fleet.devices / remaining, fleet.devices / nodes, constants)
+    memory_gib = _memory_gib(fleet, fleet.devices / (clusters * others), fleet.devices / nodes, constants)
     writes = _writes_per_s(fleet, rate, constants) * _DAY_S
     local_gb, bucket_gb = daily_gb * each * fleet.local_days, daily_gb / fleet.compression
     connects = constants["connects with TLS" if fleet.tls else "connects"]
-    reconnect_s = constants["without a leader"] + fleet.devices / nodes / max(1, each - 1) / connects
+    reconnect_s = constants["without a leader"] + fleet.devices / nodes / others / connects
     cores = int(nodes * constants["cores"])
     return Size(
         messages_per_s=rate,

@@ -108,7 +108,7 @@ def remote_history(view: StoreView, *, bucket: Bucket | None = None) -> Iterator
 class NotedBucket:
     """What a store has noted about its bucket, which is not asked: `NotedBucket` of `inspect_store`."""
 
-    def __init__(self, store: Path, files: Files, bucket: Bucket, left_out: Collection[str] = ()) -> None:
+    def __init__(self, store: Path, files: Files, bucket: Bucket, left_out: Collection[str]) -> None:
         """left_out: names of logs that are not uploaded. Raises DamagedObject when the note of the last error cannot be
         used."""
         self.url = bucket.url
